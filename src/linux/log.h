@@ -43,7 +43,8 @@ void set_log_level(LogLevel level);
 // start.
 void set_log_sink(std::function<void(LogLevel, std::string_view line)> sink);
 
-// ` key=value` of logfmt: quoted where needed, control characters and invalid UTF-8 escaped.
+// Appends `key=value` in logfmt, after a space if the line has a beginning: quoted where needed, control
+// characters and invalid UTF-8 escaped.
 void append_logfmt(std::string& line, std::string_view key, std::string_view value);
 
 }  // namespace tranche
