@@ -328,6 +328,13 @@ std::string encode(const Value& value) {
 template <class Value>
 Result<Value> decode(std::string_view json);
 
+#define TRANCHE_API_DECODER(Type) \
+  template <>                     \
+  Result<Type> decode<Type>(std::string_view json);
+TRANCHE_API_REQUESTS(TRANCHE_API_DECODER)
+TRANCHE_API_ANSWERS(TRANCHE_API_DECODER)
+#undef TRANCHE_API_DECODER
+
 // --- for the check of api/openapi.yaml ---------------------------------------------------------------------------
 struct FieldName {
   std::string name;
