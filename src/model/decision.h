@@ -1,0 +1,62 @@
+// What to do: the scheduler's only output. A journal row holds an event and the decisions taken on it.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/units.h"
+#include "model/job.h"
+
+namespace tranche {
+
+// Start one task. The tasks of a gang are started by decisions on one and the same event.
+struct Start {
+  TaskKey task;
+  NodeId node;
+  std::vector<Slice> slices;  // ascending by GPU; memory and compute as charged
+  bool operator==(const Start&) const = default;
+};
+
+#define TRANCHE_STOP_REASON(X) X(cancelled) X(preempted) X(reclaimed) X(gang) X(node_failed)
+TRANCHE_ENUM(StopReason, TRANCHE_STOP_REASON)
+
+// End one task: TERM, its grace, then KILL. `beneficiary` is the job that the room is made for, if any.
+// preempted and reclaimed jobs go back to pending.
+struct Stop {
+  TaskKey task;
+  StopReason reason = StopReason::cancelled;
+  JobId beneficiary;
+  bool operator==(const Stop&) const = default;
+};
+
+// The job has reached a final state.
+struct End {
+  JobId job;
+  JobState state = JobState::completed;
+  bool operator==(const End&) const = default;
+};
+
+// The job was running or starting and waits again, as attempt `attempt`.
+struct Requeue {
+  JobId job;
+  uint32_t attempt = 2;
+  StopReason reason = StopReason::preempted;
+  bool operator==(const Requeue&) const = default;
+};
+
+// Send a Tick at `time` (event time). A later WakeAt replaces an earlier one.
+struct WakeAt {
+  Time time;
+  bool operator==(const WakeAt&) const = default;
+};
+
+#define TRANCHE_DECISION_KINDS(X) X(Start, start) X(Stop, stop) X(End, end) X(Requeue, requeue) X(WakeAt, wake_at)
+
+using Decision = std::variant<Start, Stop, End, Requeue, WakeAt>;
+
+std::string_view decision_kind(const Decision& decision);
+
+}  // namespace tranche

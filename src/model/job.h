@@ -1,0 +1,120 @@
+// What users submit, and the states that it goes through.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/units.h"
+#include "model/enums.h"
+
+namespace tranche {
+
+#define TRANCHE_JOB_CLASS(X) X(training) X(inference) X(interactive)
+TRANCHE_ENUM(JobClass, TRANCHE_JOB_CLASS)
+
+// Design section 13. `preempted` is pending with a reason. The states from `completed` on are final.
+#define TRANCHE_JOB_STATE(X)                                                                          \
+  X(pending) X(held) X(starting) X(running) X(suspended) X(stopping) X(completed) X(failed)           \
+  X(cancelled) X(timed_out) X(out_of_memory) X(node_failed) X(unknown)
+TRANCHE_ENUM(JobState, TRANCHE_JOB_STATE)
+
+constexpr bool is_final(JobState state) { return state >= JobState::completed; }
+
+// What a slice is of its GPU. `mig` is reserved: no code produces it yet (docs/journal.md).
+#define TRANCHE_SLICE_KIND(X) X(whole) X(fraction) X(mig)
+TRANCHE_ENUM(SliceKind, TRANCHE_SLICE_KIND)
+
+// What a task holds of one GPU.
+struct Slice {
+  GpuId gpu;
+  SliceKind kind = SliceKind::whole;
+  MilliGpu compute = kWholeGpu;
+  MiB memory;
+  bool operator==(const Slice&) const = default;
+};
+
+// The GPU part of a request, for each task. count == 0: no GPU at all.
+// whole:    `count` whole GPUs; compute and memory are ignored.
+// fraction: `count` slices on different GPUs, each of `compute` milli-GPU and `memory`; of the two, the one
+//           that is zero is taken in proportion to the other at placement (design section 2).
+struct GpuRequest {
+  uint32_t count = 0;
+  SliceKind kind = SliceKind::whole;
+  MilliGpu compute;
+  MiB memory;
+  MiB memory_limit;  // reserved: burst above `memory`; zero means equal to it
+  std::string type;  // "" is any
+  bool operator==(const GpuRequest&) const = default;
+};
+
+// What one task needs. Equal requests have the same shape.
+struct TaskRequest {
+  GpuRequest gpu;
+  MilliCpu cpu{1000};
+  MiB memory;  // zero: not limited, and not counted
+  bool operator==(const TaskRequest&) const = default;
+};
+
+#define TRANCHE_DEPENDENCY_KIND(X) X(after_ok) X(after_not_ok) X(after_any) X(after_start)
+TRANCHE_ENUM(DependencyKind, TRANCHE_DEPENDENCY_KIND)
+
+struct Dependency {
+  DependencyKind kind = DependencyKind::after_ok;
+  JobId job;
+  bool operator==(const Dependency&) const = default;
+};
+
+// Who submitted, as the kernel said; `user` is the name at that time.
+struct Owner {
+  uint32_t uid = 0;
+  uint32_t gid = 0;
+  std::string user;
+  bool operator==(const Owner&) const = default;
+};
+
+// A job as accepted: complete, with all defaults filled in from the policy of that moment. What the job
+// runs (argv, environment, script, directory, name) is not here but in the owner-only store, under
+// `payload_hash`, so that a log can be shared (design section 5).
+struct JobSpec {
+  Owner owner;
+  std::string queue;  // leaf path "department/project/user"
+  JobClass job_class = JobClass::training;
+  int32_t priority = 0;  // higher runs first within the queue
+  bool preemptible = true;
+  bool requeue = false;  // a task that may have run is tried again after its node failed
+  bool interactive = false;  // somebody waits at the other end of a socket
+  TaskRequest task;
+  uint32_t tasks_min = 1;  // a gang starts with at least this many tasks or not at all
+  uint32_t tasks_max = 1;  // > tasks_min: elastic
+  Duration time_limit;     // from its start; never zero
+  Duration grace;          // between TERM and KILL
+  Time begin;              // not before, if set
+  Time deadline;           // reserved
+  std::vector<Dependency> dependencies;
+  ReservationId reservation;  // reserved: runs inside this booking
+  std::string node_pool;      // "" is any
+  bool held = false;          // submitted on hold
+  std::string payload_hash;   // SHA-256, hex
+  std::string name_hash;      // SHA-256 of the job's name, hex
+  bool operator==(const JobSpec&) const = default;
+};
+
+// An array submits `indices.size()` equal jobs in one event; element i has the id first + i and is shown
+// as "<first>_<indices[i]>".
+struct ArraySpec {
+  std::vector<uint32_t> indices;  // ascending, distinct; empty: not an array
+  uint32_t running_max = 0;       // at most this many at a time; 0: no limit
+  bool operator==(const ArraySpec&) const = default;
+};
+
+// One task of one attempt: the unit that is started, holds slices and exits.
+struct TaskKey {
+  JobId job;
+  uint32_t rank = 0;
+  uint32_t attempt = 1;  // from 1; a task runs at most once per attempt
+  auto operator<=>(const TaskKey&) const = default;
+};
+
+}  // namespace tranche

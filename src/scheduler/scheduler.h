@@ -1,0 +1,96 @@
+// Who runs where and when. The same object decides on one machine, in a cluster and in a replay.
+//
+// Pure: no clock, no I/O, no threads, no floating point, nothing decided by hash order. The same events
+// give the same decisions on every machine. `now` is the time of the last event.
+//
+// Threading: none; one owner. Errors: what a user may have got wrong is answered by check(); an event that
+// contradicts the log (an unknown GPU, a second exit) is ignored where a late or doubled outcome is
+// possible, and an assertion otherwise.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/answer.h"
+#include "model/decision.h"
+#include "model/event.h"
+
+namespace tranche::scheduler {
+
+// Stands in every journal row: recomputing decisions of the same version must give them bit for bit.
+inline constexpr uint32_t kVersion = 1;
+
+// A job that has not reached a final state, as others may see it.
+struct JobView {
+  JobId job;
+  ArrayId array;            // unset: not of an array
+  uint32_t array_index = 0;
+  JobState state = JobState::pending;
+  uint32_t attempt = 1;
+  const JobSpec* spec = nullptr;  // owned by the scheduler, valid until the next step
+  Time submitted;
+  Time started;             // of this attempt; unset while waiting
+  bool over_quota = false;  // runs on what others are entitled to: may be reclaimed after its minimum time
+  std::vector<Start> tasks;  // where its tasks of this attempt are
+};
+
+// One GPU with what is on it.
+struct GpuView {
+  const Gpu* gpu = nullptr;  // owned by the scheduler, valid until the next step
+  Health health = Health::ok;
+  bool drained = false;
+  std::string reason;        // of drain or ill health
+  MilliGpu compute_free;
+  MiB memory_free;
+  std::vector<TaskKey> tasks;  // holding slices, in order of start; includes exited ones not yet released
+};
+
+class Scheduler {
+ public:
+  Scheduler();
+  ~Scheduler();
+  Scheduler(Scheduler&&) noexcept;
+  Scheduler& operator=(Scheduler&&) noexcept;
+
+  // Whether a job would be accepted: refuses what can never run on what is installed (drained or busy
+  // counts as installed), unknown queues and users over their limit of live jobs. The daemon asks before
+  // it appends JobSubmitted; step() assumes a checked job.
+  Result<void> check(const JobSpec& spec, const ArraySpec& array) const;
+
+  // Takes the event in and decides. Decisions are complete: the caller carries out all of them.
+  std::vector<Decision> step(const Event& event);
+
+  // Puts back what a journal recorded, without deciding: state afterwards is as if step() had returned
+  // `decisions`. The record wins over what this version would decide.
+  void restore(const Event& event, std::span<const Decision> decisions);
+
+  // Read only. `job` unknown or final: not_found.
+  Result<Explanation> why(JobId job) const;
+  Result<Proof> proof(JobId job) const;
+  Result<Forecast> forecast(JobId job) const;
+  // When would this start if it were submitted now? check() has accepted it.
+  Forecast forecast(const JobSpec& spec) const;
+
+  bool has_job(JobId job) const;
+  Result<JobView> job(JobId job) const;
+  std::vector<JobId> live_jobs() const;       // ascending
+  std::vector<JobId> waiting_order() const;   // pending jobs, in the order in which they would be tried now
+  std::vector<GpuView> gpus() const;          // ascending by id
+  std::vector<QueueShare> shares() const;     // depth first, siblings by path
+  const Policy& policy() const;
+  Time now() const;
+
+  // Digest of everything that decisions depend on; equal after equal histories, and after restore().
+  uint64_t state_hash() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tranche::scheduler
