@@ -28,7 +28,8 @@ struct Functions {
   int32_t (*compute_processes)(Device, uint32_t*, void*);
   int32_t (*graphics_processes)(Device, uint32_t*, void*);
   int32_t (*mps_processes)(Device, uint32_t*, void*);
-  bool compute_first_layout, graphics_first_layout, mps_first_layout;
+  bool compute_first_layout, graphics_first_layout;  // only the oldest version of the list is there
+  bool long_layout_possible;                         // as in drivers 535.43 to 535.86
   int32_t (*compute_capability)(Device, int32_t*, int32_t*);
   int32_t (*mig_mode)(Device, uint32_t*, uint32_t*);
   int32_t (*numa_node)(Device, uint32_t*);
@@ -88,6 +89,9 @@ void resolve_all(void* library, Functions& f) {
   resolve(library, f.mps_processes,
           {"nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2",
            "nvmlDeviceGetMPSComputeRunningProcesses"});
+  // The field came with confidential computing and left again when the detail list got it.
+  f.long_layout_possible = dlsym(library, "nvmlDeviceGetConfComputeMemSizeInfo") != nullptr &&
+                           dlsym(library, "nvmlDeviceGetRunningProcessDetailList") == nullptr;
   resolve(library, f.compute_capability, {"nvmlDeviceGetCudaComputeCapability"});
   resolve(library, f.mig_mode, {"nvmlDeviceGetMigMode"});
   resolve(library, f.numa_node, {"nvmlDeviceGetNumaNodeId"});
@@ -116,8 +120,8 @@ std::string clean_text(const char* buffer, size_t size) {
   return text;
 }
 
-// How far apart the processes in a list lie is measured, not assumed: the buffer is filled with this before
-// the call, and what the driver has not touched tells the layout.
+// Where two layouts are possible, how far apart the processes of a list lie is measured, not assumed: the
+// buffer is filled with this before the call, and what the driver has not touched tells the layout.
 constexpr unsigned char kUntouched = 0xA7;
 
 size_t measured_stride(const std::vector<unsigned char>& buffer, size_t count) {
@@ -304,7 +308,9 @@ Answer<std::vector<Process>> NvmlCaller::process_list(Call call, ProcessFunction
   if (code != Code::success) return {code, {}};
   if (count > capacity) return {Code::insufficient_size, {}};  // more than it can have written
 
-  const size_t stride = first_layout ? sizeof(ProcessV1) : measured_stride(buffer, count);
+  const size_t stride = first_layout                      ? sizeof(ProcessV1)
+                        : functions_.long_layout_possible ? measured_stride(buffer, count)
+                                                          : sizeof(ProcessV2);
   std::vector<Process> processes;
   processes.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
@@ -337,7 +343,7 @@ Answer<std::vector<Process>> NvmlCaller::processes(Device device) {
       process_list(Call::graphics_processes, f.graphics_processes, f.graphics_first_layout, device);
   if (!graphics.ok() && !absent(graphics.code)) return {graphics.code, {}};
   merge(graphics);
-  const auto mps = process_list(Call::mps_processes, f.mps_processes, f.mps_first_layout, device);
+  const auto mps = process_list(Call::mps_processes, f.mps_processes, false, device);
   if (!mps.ok() && !absent(mps.code)) return {mps.code, {}};
   merge(mps);
 
