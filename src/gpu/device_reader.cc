@@ -1,0 +1,176 @@
+#include "gpu/device_reader.h"
+
+#include <algorithm>
+
+#include "gpu/process_owner.h"
+#include "gpu/topology.h"
+
+namespace tranche {
+
+using nvml::Call;
+using nvml::Code;
+
+namespace {
+
+constexpr size_t kAffinityMax = sizeof(sampler::Gpu::cpu_affinity) - 1;
+
+void describe_place(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, sampler::Gpu& gpu) {
+  const PciPlace place = read_pci_place(roots.sysfs, sampler::field_text(gpu.pci_bus_id));
+  const nvml::Answer<uint32_t> node = nvml.numa_node(device);
+  // The driver answers its "none" as a huge number.
+  if (node.ok() && node.value < 1024) {
+    gpu.numa_node = static_cast<int32_t>(node.value);
+    gpu.known |= sampler::kKnownNumaNode;
+  } else if (place.numa_node) {
+    gpu.numa_node = *place.numa_node;
+    gpu.known |= sampler::kKnownNumaNode;
+  }
+  std::string affinity = place.cpu_list;
+  if (affinity.empty()) {
+    const auto set = nvml.cpu_affinity(device);
+    if (set.ok()) affinity = cpu_list(set.value, kAffinityMax);
+  }
+  sampler::set_field(gpu.cpu_affinity, affinity);
+}
+
+void describe_board(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Gpu& gpu) {
+  const auto name = nvml.name(device);
+  if (name.ok()) sampler::set_field(gpu.name, name.value);
+  const auto minor = nvml.minor_number(device);
+  if (minor.ok()) {
+    gpu.minor = minor.value;
+    gpu.known |= sampler::kKnownMinor;
+  }
+  const auto capability = nvml.compute_capability(device);
+  if (capability.ok() && capability.value.major > 0 && capability.value.minor >= 0) {
+    gpu.compute_major = static_cast<uint32_t>(capability.value.major);
+    gpu.compute_minor = static_cast<uint32_t>(capability.value.minor);
+    gpu.known |= sampler::kKnownComputeCapability;
+  }
+  const auto limit = nvml.power_limit_milliwatts(device);
+  if (limit.ok()) {
+    gpu.power_limit_milliwatts = limit.value;
+    gpu.known |= sampler::kKnownPowerLimit;
+  }
+  const auto mig = nvml.mig_mode(device);
+  const bool incapable = mig.code == Code::not_supported || mig.code == Code::function_not_found;
+  if (mig.ok() || incapable) gpu.known |= sampler::kKnownMigCapable;
+  if (mig.ok()) gpu.known |= sampler::kKnownMig;
+  gpu.mig_capable = mig.ok() ? 1 : 0;
+  gpu.mig_enabled = mig.ok() && mig.value.current ? 1 : 0;
+}
+
+// Remembers the first failure of a call that a reading cannot do without.
+void note_failure(sampler::Reading& reading, Call call, Code code) {
+  if (reading.code != 0) return;
+  reading.code = static_cast<int32_t>(code);
+  reading.call = static_cast<uint32_t>(call);
+}
+
+void read_memory(nvml::NvmlCaller& nvml, nvml::Device device, uint64_t reserve, sampler::Reading& reading) {
+  const auto memory = nvml.memory(device);
+  if (!memory.ok()) return note_failure(reading, Call::memory, memory.code);
+  // By subtraction, because versions differ in whether "used" includes the reserve.
+  const uint64_t away = memory.value.free + memory.value.reserved.value_or(reserve);
+  if (memory.value.free > memory.value.total) return note_failure(reading, Call::memory, Code::no_data);
+  reading.memory_used = memory.value.total > away ? memory.value.total - away : 0;
+  reading.known |= sampler::kKnownMemoryUsed;
+}
+
+void read_processes(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
+                    sampler::Reading& reading) {
+  const auto list = nvml.processes(device);
+  if (!list.ok()) return note_failure(reading, Call::compute_processes, list.code);
+  if (list.value.size() > sampler::kProcessesMax) {
+    return note_failure(reading, Call::compute_processes, Code::insufficient_size);
+  }
+  reading.known |= sampler::kKnownProcesses;
+  for (const nvml::Process& process : list.value) {
+    if (process.pid == 0 || process.pid > INT32_MAX) continue;  // the driver's own, or nonsense
+    sampler::Process& entry = reading.processes[reading.process_count++];
+    entry.pid = process.pid;
+    if (process.used_memory) {
+      entry.memory = *process.used_memory;
+      entry.known |= sampler::kKnownMemory;
+    }
+    const ProcessOwner owner = read_process_owner(roots.proc, static_cast<pid_t>(process.pid));
+    if (owner.start_ticks) {
+      entry.start_ticks = *owner.start_ticks;
+      entry.known |= sampler::kKnownStart;
+    }
+    if (owner.uid) {
+      entry.uid = *owner.uid;
+      entry.known |= sampler::kKnownUser;
+    }
+  }
+}
+
+void read_activity(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Reading& reading) {
+  const auto utilization = nvml.utilization(device);
+  if (utilization.ok()) {
+    reading.utilisation = utilization.value.gpu;
+    reading.memory_utilisation = utilization.value.memory;
+    reading.known |= sampler::kKnownUtilisation;
+  }
+  const auto temperature = nvml.temperature_celsius(device);
+  if (temperature.ok()) {
+    reading.temperature = temperature.value;
+    reading.known |= sampler::kKnownTemperature;
+  }
+  const auto power = nvml.power_milliwatts(device);
+  if (power.ok()) {
+    reading.power_milliwatts = power.value;
+    reading.known |= sampler::kKnownPower;
+  }
+  const auto reasons = nvml.clocks_event_reasons(device);
+  if (reasons.ok()) {
+    reading.clocks_event_reasons = reasons.value;
+    reading.known |= sampler::kKnownClocks;
+  }
+  const auto rows = nvml.remapped_rows(device);
+  if (rows.ok()) {
+    reading.rows_pending = rows.value.pending ? 1 : 0;
+    reading.rows_failure = rows.value.failure ? 1 : 0;
+    reading.known |= sampler::kKnownRows;
+  }
+}
+
+}  // namespace
+
+Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, sampler::Gpu& gpu,
+                     Call& failed_call) {
+  const auto uuid = nvml.uuid(device);
+  if (!uuid.ok() || uuid.value.empty()) {
+    failed_call = Call::uuid;
+    return uuid.ok() ? Code::no_data : uuid.code;
+  }
+  sampler::set_field(gpu.uuid, uuid.value);
+  const auto memory = nvml.memory(device);
+  if (!memory.ok() || memory.value.total == 0) {
+    failed_call = Call::memory;
+    return memory.ok() ? Code::no_data : memory.code;
+  }
+  gpu.memory_total = memory.value.total;
+  gpu.memory_reserve = memory.value.reserved.value_or(assumed_reserve(memory.value.total));
+  if (memory.value.reserved) gpu.known |= sampler::kKnownReserve;
+  const auto bus_id = nvml.pci_bus_id(device);
+  if (bus_id.ok()) sampler::set_field(gpu.pci_bus_id, bus_id.value);
+  describe_board(nvml, device, gpu);
+  describe_place(nvml, device, roots, gpu);
+  return Code::success;
+}
+
+void read_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, uint64_t reserve,
+                 bool thorough, sampler::Reading& reading) {
+  read_memory(nvml, device, reserve, reading);
+  read_processes(nvml, device, roots, reading);
+  if (thorough) read_activity(nvml, device, reading);
+}
+
+uint64_t assumed_reserve(uint64_t memory_total) {
+  // Reserves seen are 250 MiB of 15 GiB, 346 of 24, 612 of 45, 870 of 80: at most a sixtieth.
+  constexpr uint64_t kMiB = 1024 * 1024;
+  return std::min(memory_total, std::max(256 * kMiB, memory_total / 60));
+}
+
+}  // namespace tranche

@@ -1,0 +1,30 @@
+// Fills the sampler's messages with what NVML says of one GPU. Sampler process only: any call may not return.
+#pragma once
+
+#include <string>
+
+#include "gpu/nvml_library.h"
+#include "gpu/sampler_protocol.h"
+
+namespace tranche {
+
+struct ReaderRoots {
+  std::string proc = "/proc";
+  std::string sysfs = "/sys";
+};
+
+// What does not change: all of Gpu but its header, index and links. Fails with the code of a call without
+// which a GPU cannot be used (UUID, memory).
+nvml::Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
+                           sampler::Gpu& gpu, nvml::Call& failed_call);
+
+// Memory and processes, which is what releasing a slice waits for: `thorough` adds what readings show besides.
+// `reserve` is the driver's reserve in bytes, which older drivers count as used.
+void read_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, uint64_t reserve,
+                 bool thorough, sampler::Reading& reading);
+
+// What the driver keeps for itself of `memory_total` bytes where it does not say (series before 510): never
+// less than any board is known to need, so that a promise of memory can be kept.
+uint64_t assumed_reserve(uint64_t memory_total);
+
+}  // namespace tranche

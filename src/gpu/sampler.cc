@@ -1,0 +1,256 @@
+#include "gpu/sampler.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "gpu/topology.h"
+
+namespace tranche {
+
+using nvml::Call;
+using nvml::Code;
+
+namespace {
+
+constexpr size_t kChecksPendingMax = 256;
+
+int64_t boot_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::string failure_text(Call call, Code code) {
+  return std::string(nvml::call_name(call)) + " failed: " + nvml::code_text(code);
+}
+
+}  // namespace
+
+Sampler::Sampler(SamplerOptions options)
+    : options_(std::move(options)), names_([this](uid_t uid, const std::string& name) {
+        sampler::UserName message;
+        message.uid = uid;
+        sampler::set_field(message.name, name);
+        send(message, sampler::Kind::user_name, 0, false);
+      }) {}
+
+template <class Message>
+void Sampler::send(Message& message, sampler::Kind kind, uint64_t id, bool may_be_dropped, size_t size) {
+  message.header = {.size = static_cast<uint32_t>(size), .version = sampler::kProtocolVersion, .kind = kind, .id = id};
+  const int flags = MSG_NOSIGNAL | (may_be_dropped ? MSG_DONTWAIT : 0);
+  while (::send(options_.socket, &message, size, flags) < 0 && errno == EINTR) {
+  }
+  // Any other failure is the daemon's end or its delay; the main thread sees the former.
+}
+
+void Sampler::run() {
+  names_.start();
+  std::thread([this] { take_inventory(); }).detach();
+  const int64_t period_milliseconds = options_.progress_period.count() / kMillisecond.count();
+  int64_t next_progress = 0;
+  while (true) {
+    const int64_t now = boot_nanoseconds();
+    if (now >= next_progress) {
+      report_progress();
+      next_progress = now + options_.progress_period.count();
+    }
+    pollfd waiting{.fd = options_.socket, .events = POLLIN, .revents = 0};
+    if (::poll(&waiting, 1, static_cast<int>(period_milliseconds)) <= 0) continue;
+    std::array<std::byte, 256> packet;
+    const ssize_t size = ::recv(options_.socket, packet.data(), packet.size(), MSG_DONTWAIT);
+    if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) return;
+    if (size < 0) continue;
+    const auto request = sampler::decode<sampler::Request>(std::span(packet).first(static_cast<size_t>(size)));
+    if (request) handle(*request);
+  }
+}
+
+void Sampler::handle(const sampler::Request& request) {
+  const std::lock_guard lock(workers_mutex_);
+  for (const auto& worker : workers_) {
+    if (worker->gpu != request.gpu) continue;
+    const std::lock_guard worker_lock(worker->mutex);
+    if (request.header.kind == sampler::Kind::resume) worker->paused = false;
+    if (request.header.kind == sampler::Kind::check && worker->checks.size() < kChecksPendingMax) {
+      worker->checks.push_back(request.header.id);
+    }
+    worker->wake.notify_one();
+  }
+}
+
+void Sampler::report_progress() {
+  sampler::Progress progress;
+  const auto add = [&](uint32_t gpu, const nvml::CallInFlight& in_flight) {
+    const Call call = in_flight.call.load(std::memory_order_acquire);
+    progress.activities[progress.count++] = {.gpu = gpu,
+                                             .call = static_cast<uint32_t>(call),
+                                             .entered = in_flight.entered.load(std::memory_order_relaxed)};
+  };
+  add(inventory_gpu_.load(std::memory_order_relaxed), inventory_in_flight_);
+  {
+    const std::lock_guard lock(workers_mutex_);
+    for (const auto& worker : workers_) add(worker->gpu, worker->in_flight);
+  }
+  const size_t size = offsetof(sampler::Progress, activities) + progress.count * sizeof(sampler::Activity);
+  send(progress, sampler::Kind::progress, 0, true, size);
+}
+
+void Sampler::take_inventory() {
+  nvml::CallInFlight& in_flight = inventory_in_flight_;
+  in_flight.entered.store(boot_nanoseconds(), std::memory_order_relaxed);
+  in_flight.call.store(Call::load_library, std::memory_order_release);
+  auto library = nvml::NvmlLibrary::open(options_.library_dir);
+  in_flight.call.store(Call::none, std::memory_order_release);
+  sampler::Inventory inventory;
+  if (!library) {
+    inventory.code = static_cast<int32_t>(Code::library_not_found);
+    sampler::set_field(inventory.problem, library.error().message());
+    return send(inventory, sampler::Kind::inventory, 0, false);
+  }
+  library_ = std::move(*library);
+  nvml::NvmlCaller nvml(*library_, in_flight);
+  const std::string problem = describe_all(nvml, inventory);
+  if (problem.empty()) return;
+  sampler::set_field(inventory.problem, problem);
+  send(inventory, sampler::Kind::inventory, 0, false);
+}
+
+// Sends the whole inventory and starts the workers; a non-empty answer says why there is none.
+std::string Sampler::describe_all(nvml::NvmlCaller& nvml, sampler::Inventory& inventory) {
+  const auto failed = [&](Call call, Code code) {
+    inventory.call = static_cast<uint32_t>(call);
+    inventory.code = static_cast<int32_t>(code);
+    return failure_text(call, code);
+  };
+  const Code initialised = nvml.init();
+  if (initialised != Code::success) return failed(Call::init, initialised);
+  const auto count = nvml.device_count();
+  if (!count.ok()) return failed(Call::device_count, count.code);
+  if (count.value > sampler::kGpusMax) {
+    return "the driver reports " + std::to_string(count.value) + " GPUs; at most " +
+           std::to_string(sampler::kGpusMax) + " are supported";
+  }
+  const auto driver = nvml.driver_version();
+  if (driver.ok()) sampler::set_field(inventory.driver_version, driver.value);
+  inventory.gpu_count = count.value;
+
+  std::vector<std::unique_ptr<sampler::Gpu>> gpus;
+  std::vector<sampler::GpuProblem> problems;
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (uint32_t index = 0; index < count.value; ++index) {
+    sampler::GpuProblem problem;
+    problem.index = index;
+    problem.skipped = options_.skip_indices.contains(index) ? 1 : 0;
+    auto gpu = std::make_unique<sampler::Gpu>();
+    gpu->index = index;
+    auto worker = std::make_unique<Worker>();
+    worker->gpu = index;
+    Call failed_call = Call::device_handle;
+    Code code = Code::success;
+    if (problem.skipped == 0) {
+      inventory_gpu_.store(index, std::memory_order_relaxed);
+      const auto device = nvml.device(index);
+      code = device.code;
+      worker->device = device.value;
+      if (device.ok()) code = describe_device(nvml, device.value, options_.roots, *gpu, failed_call);
+      inventory_gpu_.store(sampler::kNoGpu, std::memory_order_relaxed);
+    }
+    if (problem.skipped != 0 || code != Code::success) {
+      problem.code = static_cast<int32_t>(code);
+      problem.call = static_cast<uint32_t>(failed_call);
+      problems.push_back(problem);
+      continue;
+    }
+    worker->reserve = gpu->memory_reserve;
+    worker->paused = options_.skip_uuids.contains(sampler::field_text(gpu->uuid));
+    gpus.push_back(std::move(gpu));
+    workers.push_back(std::move(worker));
+  }
+  {
+    const std::lock_guard lock(workers_mutex_);
+    workers_ = std::move(workers);
+  }
+  describe_links(nvml, gpus);
+  send(inventory, sampler::Kind::inventory, 0, false);
+  for (const auto& gpu : gpus) send(*gpu, sampler::Kind::gpu, 0, false);
+  for (sampler::GpuProblem& problem : problems) send(problem, sampler::Kind::gpu_problem, 0, false);
+  sampler::Header end;
+  struct End {
+    sampler::Header header;
+  } message{end};
+  send(message, sampler::Kind::inventory_end, 0, false);
+  for (const auto& worker : workers_) std::thread([this, &worker = *worker] { work(worker); }).detach();
+  return {};
+}
+
+void Sampler::describe_links(nvml::NvmlCaller& nvml, std::vector<std::unique_ptr<sampler::Gpu>>& gpus) {
+  // workers_ holds the same GPUs in the same order, and only this thread changes the list.
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (workers_[i]->paused) continue;  // a GPU that has hung is asked nothing that is not needed
+    inventory_gpu_.store(gpus[i]->index, std::memory_order_relaxed);
+    for (size_t j = 0; j < i; ++j) {
+      if (workers_[j]->paused) continue;
+      const auto level = nvml.common_ancestor(workers_[i]->device, workers_[j]->device);
+      const auto nvlink = nvml.joined_by_nvlink(workers_[i]->device, workers_[j]->device);
+      const LinkKind kind = link_kind(level.known(), nvlink.ok() && nvlink.value);
+      gpus[i]->links[gpus[i]->link_count++] = {gpus[j]->index, static_cast<uint32_t>(kind)};
+      gpus[j]->links[gpus[j]->link_count++] = {gpus[i]->index, static_cast<uint32_t>(kind)};
+    }
+    inventory_gpu_.store(sampler::kNoGpu, std::memory_order_relaxed);
+  }
+}
+
+void Sampler::work(Worker& worker) {
+  using SteadyClock = std::chrono::steady_clock;
+  const auto period = std::chrono::nanoseconds(options_.period.count());
+  nvml::NvmlCaller nvml(*library_, worker.in_flight);
+  std::vector<uint64_t> checks;
+  auto next = SteadyClock::now();
+  while (true) {
+    {
+      std::unique_lock lock(worker.mutex);
+      const auto wanted = [&] { return !worker.paused && !worker.checks.empty(); };
+      while (!wanted() && (worker.paused || SteadyClock::now() < next)) {
+        if (worker.paused) {
+          worker.wake.wait(lock);
+        } else {
+          worker.wake.wait_until(lock, next);
+        }
+      }
+      checks.clear();
+      std::swap(checks, worker.checks);
+    }
+    // All who asked before this look are answered by it.
+    const bool thorough = SteadyClock::now() >= next;
+    read(worker, nvml, thorough);
+    const size_t size =
+        offsetof(sampler::Reading, processes) + worker.reading.process_count * sizeof(sampler::Process);
+    for (const uint64_t id : checks) send(worker.reading, sampler::Kind::reading, id, false, size);
+    if (thorough) {
+      send(worker.reading, sampler::Kind::reading, 0, true, size);
+      next = std::max(next + period, SteadyClock::now());
+    }
+  }
+}
+
+void Sampler::read(Worker& worker, nvml::NvmlCaller& nvml, bool thorough) {
+  sampler::Reading& reading = worker.reading;
+  std::memset(static_cast<void*>(&reading), 0, offsetof(sampler::Reading, processes));
+  for (uint32_t i = 0; i < sampler::kProcessesMax && reading.processes[i].pid != 0; ++i) reading.processes[i] = {};
+  reading.gpu = worker.gpu;
+  reading.taken_at = boot_nanoseconds();
+  read_device(nvml, worker.device, options_.roots, worker.reserve, thorough, reading);
+  for (uint32_t i = 0; i < reading.process_count; ++i) {
+    if ((reading.processes[i].known & sampler::kKnownUser) != 0) names_.want(reading.processes[i].uid);
+  }
+}
+
+}  // namespace tranche
