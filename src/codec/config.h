@@ -22,7 +22,7 @@ namespace tranche {
 inline constexpr std::string_view kConfigPath = "/etc/tranche/tranche.toml";
 
 #define TRANCHE_LOG_LEVEL(X) X(error) X(warning) X(info) X(debug)
-TRANCHE_ENUM(LogLevel, TRANCHE_LOG_LEVEL)
+TRANCHE_ENUM(LogThreshold, TRANCHE_LOG_LEVEL)
 
 // Whether the device nodes are the emulator's. automatic: yes if the driver library says that it is one.
 #define TRANCHE_EMULATED_NODES(X) X(no) X(yes) X(automatic)
@@ -36,7 +36,7 @@ struct DaemonConfig {
   std::string cgroup_root;                       // "" is found
   std::vector<std::string> operator_groups = {"tranche-operators"};
   std::vector<std::string> operator_users;       // root always is one
-  LogLevel log_level = LogLevel::info;
+  LogThreshold log_level = LogThreshold::info;
   MiB journal_ballast{64};                       // given up when the disk fills
   // [driver]
   std::string library_dir;                       // "" is found; may hold the emulator's libraries
