@@ -3,15 +3,17 @@
 //
 // Transport: the stream socket that the HTTP upgrade leaves behind. Frames back to back in both directions:
 // FrameHeader, then `size` bytes. Host byte order. A frame larger than kMaxFramePayload ends the connection.
-// Unknown types are skipped, so that the protocol can grow. The side that hands the socket over has finished
-// its last frame and has read no byte beyond the HTTP request: what the client sends early (stdin, a resize, a
-// signal) stays in the socket for the shepherd. So the daemon reads nothing while the job waits, except through
-// MSG_PEEK: a hang-up (or kFrameSignal / kFrameDetach peeked) is how it learns of a client that leaves.
+// Unknown types are skipped, so that the protocol can grow.
 //
-// The end: the server sends kFrameExit as its last frame and closes. A connection that closes without
-// kFrameExit was lost; the client then asks the daemon what became of the job.
+// While the job waits the server sends `progress` frames and the client sends nothing: it speaks from `started`
+// on, and leaves by closing. So the daemon reads nothing (it watches for a hang-up only), no byte is lost when
+// the socket changes hands, and what an eager client sends early stays in the socket for the shepherd. A job
+// that never starts is told by the daemon itself with `exit`.
+//
+// The end: the server sends `exit` as its last frame and closes. A connection that closes without
+// `exit` was lost; the client then asks the daemon what became of the job.
 // A lost client: with a terminal the task goes on and its last output is kept (kReplayBytes) for the next
-// attach; without a terminal the task gets SIGTERM after kLostClientGraceNs, unless the client had sent kFrameDetach.
+// attach; without a terminal the task gets SIGTERM after kLostClientGraceNs, unless the client had sent `detach`.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,7 @@ enum class FrameType : uint8_t {
   stdin_data = 1,   // bytes
   stdin_end = 2,    // empty: end of file (with a terminal: ignored)
   window_size = 3,  // WindowSizeFrame
-  signal = 4,       // SignalFrame: to the main process, or the terminal's foreground process group
+  signal = 4,       // SignalFrame: to the main process's group, or the terminal's foreground group
   detach = 5,       // empty: the client goes, the task goes on
   // server -> client
   stdout_data = 64,  // bytes

@@ -120,6 +120,7 @@ struct StartRequest {
   uint16_t reserved;
   uint32_t gpu_minors[kMaxGpusPerTask];  // N of /dev/nvidiaN, the first gpu_count are valid, no duplicates
 };
+static_assert(__builtin_offsetof(StartRequest, memory_mib) == 56 && __builtin_offsetof(StartRequest, gpu_minors) == 88);
 static_assert(sizeof(StartRequest) == 88 + 4 * kMaxGpusPerTask);
 
 // Go, Freeze, Thaw, Forget, Attach.
@@ -130,7 +131,7 @@ struct TaskRequest {
 static_assert(sizeof(TaskRequest) == 32);
 
 enum class SignalScope : uint32_t {
-  main_process = 0,  // with a terminal: its foreground process group
+  main_process = 0,  // that process alone
   whole_task = 1,    // every process of the cgroup
 };
 
@@ -275,6 +276,7 @@ struct TaskRecord {
   char text[kMaxText];     // why it failed to start
   uint32_t gpu_minors[kMaxGpusPerTask];
 };
+static_assert(__builtin_offsetof(TaskRecord, task_start_ticks) == 56 && __builtin_offsetof(TaskRecord, end) == 88);
 static_assert(sizeof(TaskRecord) == 88 + sizeof(TaskEnd) + kMaxText + 4 * kMaxGpusPerTask);
 
 struct ListEntry {
