@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kRowsAtATime = 1000;
 
 void send_row(EventFollower& follower, const JournalRow& row) {
-  follower.stream.send(std::to_string(row.event.seq.value()), "event",
+  follower.stream.send(row.event.seq.value(), "event",
                        encode_row(row.event, row.decisions, TimeSpelling::rfc3339));
   follower.sent = row.event.seq;
 }

@@ -230,8 +230,20 @@ void LauncherTaskHost::dispatch(const char* bytes, size_t size) {
     }
     case wire::LauncherKind::tasks_gone:
       return listener_->on_all_gone(from_wire(read_message<wire::TaskEvent>(bytes, size).key));
-    default:
-      return;  // a kind that only a newer launcher knows
+    case wire::LauncherKind::start:
+    case wire::LauncherKind::go:
+    case wire::LauncherKind::signal:
+    case wire::LauncherKind::kill:
+    case wire::LauncherKind::freeze:
+    case wire::LauncherKind::thaw:
+    case wire::LauncherKind::set_limits:
+    case wire::LauncherKind::open_as_user:
+    case wire::LauncherKind::scan:
+    case wire::LauncherKind::list:
+    case wire::LauncherKind::forget:
+    case wire::LauncherKind::attach:
+    case wire::LauncherKind::shepherd_hello:
+      return;  // the daemon's own; so are kinds that only a newer launcher knows
   }
 }
 
