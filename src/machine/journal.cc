@@ -78,6 +78,7 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::string& state_director
   journal->make_ballast();
   WorkerThread::Options options;
   options.name = "journal";
+  options.group_size_max = 1;  // a failing read must not fail the write beside it
   journal->worker_ = std::make_unique<WorkerThread>(reactor, std::move(options));
   return journal;
 }
