@@ -66,11 +66,12 @@ Result<void> check_length(const HttpRequest& request, size_t body_max) {
 
 void release_string(void* text) { delete static_cast<std::string*>(text); }
 
-// Gives the real socket to whoever asked for it. libmicrohttpd's own descriptor is closed after the current run:
-// closed from within this callback the connection stays for ever (seen with 0.9.75).
-void on_upgraded(void* holder, MHD_Connection*, void*, const char* early, size_t early_size, MHD_socket socket,
-                 MHD_UpgradeResponseHandle* handle) {
-  const std::unique_ptr<std::shared_ptr<HttpExchange>> exchange(static_cast<std::shared_ptr<HttpExchange>*>(holder));
+// Gives the real socket to whoever asked for it. libmicrohttpd's own descriptor is closed after the current
+// run: closed from within this callback the connection stays for ever (seen with 0.9.75).
+void on_upgraded(void* holder, MHD_Connection*, void*, const char* early, size_t early_size,
+                 MHD_socket socket, MHD_UpgradeResponseHandle* handle) {
+  const std::unique_ptr<std::shared_ptr<HttpExchange>> exchange(
+      static_cast<std::shared_ptr<HttpExchange>*>(holder));
   UniqueFd duplicate(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
   std::string early_bytes(early != nullptr ? early : "", early_size);
   (*exchange)->server->upgrades_to_close.push_back(handle);
