@@ -25,6 +25,11 @@ bool has_body(std::string_view method, int status) {
   return method != "HEAD" && status >= 200 && status != 204 && status != 304;
 }
 
+bool is_valid_target(std::string_view target) {
+  return !target.empty() &&
+         std::all_of(target.begin(), target.end(), [](char c) { return c > ' ' && c < 0x7f; });
+}
+
 template <class Number>
 bool parse_number(std::string_view text, int base, Number* number) {
   const char* end = text.data() + text.size();
@@ -100,7 +105,7 @@ class EventParser {
 
   bool dispatch() {
     bool goes_on = true;
-    if (!event_.data.empty()) {
+    if (!event_.data.empty()) {  // every line of data has added its own end
       event_.data.pop_back();
       if (event_.type.empty()) event_.type = "message";
       goes_on = received_(event_);
@@ -145,6 +150,10 @@ Result<void> HttpClient::connect() {
 
 Result<void> HttpClient::send_request(std::string_view method, std::string_view target,
                                       const HttpHeaders& headers, std::string_view body) {
+  if (!is_valid_target(target) || !is_valid_header({std::string(method), ""})) {
+    return fail(ErrorCode::invalid_argument,
+                "the request line holds a character it may not: percent-encode the address");
+  }
   std::string message;
   message.reserve(256 + body.size());
   message.append(method).append(" ").append(target).append(" HTTP/1.1\r\nHost: localhost\r\n");

@@ -66,14 +66,15 @@ Result<void> check_length(const HttpRequest& request, size_t body_max) {
 
 void release_string(void* text) { delete static_cast<std::string*>(text); }
 
-// Gives the real socket to whoever asked for it. libmicrohttpd closes its own descriptor and keeps nothing.
+// Gives the real socket to whoever asked for it. libmicrohttpd's own descriptor is closed after the current
+// run: closed from within this callback the connection stays for ever (seen with 0.9.75).
 void on_upgraded(void* holder, MHD_Connection*, void*, const char* early, size_t early_size,
                  MHD_socket socket, MHD_UpgradeResponseHandle* handle) {
   const std::unique_ptr<std::shared_ptr<HttpExchange>> exchange(
       static_cast<std::shared_ptr<HttpExchange>*>(holder));
   UniqueFd duplicate(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
   std::string early_bytes(early != nullptr ? early : "", early_size);
-  ::MHD_upgrade_action(handle, MHD_UPGRADE_ACTION_CLOSE);
+  (*exchange)->server->upgrades_to_close.push_back(handle);
   const auto taken = std::move((*exchange)->taken);
   if (duplicate.is_open()) taken(std::move(duplicate), std::move(early_bytes));
 }

@@ -81,11 +81,18 @@ void HttpServerState::pump() {
   while (is_due && runs < kRunsPerTurn) {
     ::MHD_run(daemon);
     ++runs;
-    is_due = ::MHD_get_timeout(daemon, &timeout) == MHD_YES && timeout == 0;
+    is_due = close_upgraded() || (::MHD_get_timeout(daemon, &timeout) == MHD_YES && timeout == 0);
   }
   is_pumping = false;
   if (is_due) pump_soon();
   arm_timer();
+}
+
+// True if there were any; another run then forgets their connections.
+bool HttpServerState::close_upgraded() {
+  const auto handles = std::exchange(upgrades_to_close, {});
+  for (MHD_UpgradeResponseHandle* handle : handles) ::MHD_upgrade_action(handle, MHD_UPGRADE_ACTION_CLOSE);
+  return !handles.empty();
 }
 
 void HttpServerState::pump_soon() {
@@ -235,6 +242,7 @@ void HttpServerState::stop() {
     }
   }
   pump();
+  close_upgraded();
   daemon_watch.reset();
   daemon_timer.reset();
   is_pumping = true;  // what the callbacks of stopping ask for is too late

@@ -107,6 +107,7 @@ struct HttpServerState : std::enable_shared_from_this<HttpServerState> {
   bool is_over_limit(int64_t owner) const;
   void pump();
   void pump_soon();
+  bool close_upgraded();
   void arm_timer();
   void sweep();
   void arm_sweep();
@@ -138,6 +139,7 @@ struct HttpServerState : std::enable_shared_from_this<HttpServerState> {
   Reactor::Handle daemon_watch;
   Reactor::Handle daemon_timer;
   Reactor::Handle sweep_timer;
+  std::vector<MHD_UpgradeResponseHandle*> upgrades_to_close;
   bool is_pumping = false;
   bool is_pump_posted = false;
   bool is_stopping = false;
