@@ -38,7 +38,8 @@ TEST(JsonDocument, LaysOutWhatStandsThere) {
 }
 
 TEST(JsonDocument, MalformedTextIsRefusedWithItsPlace) {
-  EXPECT_EQ(error_of("{\n \"a\": nope}"), "line 2, column 8: not valid JSON near \"no\"");
+  EXPECT_EQ(error_of("{\n \"a\": nope}"), "line 2, column 8: not valid JSON at \"ope}\"");
+  EXPECT_EQ(error_of("{\"a\":1"), "line 1, column 6: the JSON text ends too early");
   EXPECT_NE(error_of(""), "(parsed)");
   EXPECT_NE(error_of("{\"a\":1} x"), "(parsed)");
   EXPECT_NE(error_of("{\"a\":1,}"), "(parsed)");
