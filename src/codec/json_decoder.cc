@@ -3,37 +3,9 @@
 #include <algorithm>
 
 #include "base/quantity_text.h"
-#include "codec/json_encoder.h"
+#include "codec/duration_text.h"
 
 namespace tranche::json {
-namespace {
-
-// "1500ms", "20ns": the units that people do not write and format_duration cannot give exactly.
-bool parse_fine_duration(std::string_view text, int64_t* nanoseconds) {
-  int64_t unit = 0;
-  std::string_view digits;
-  if (text.ends_with("ns")) {
-    unit = 1;
-    digits = text.substr(0, text.size() - 2);
-  } else if (text.ends_with("ms")) {
-    unit = kMillisecond.count();
-    digits = text.substr(0, text.size() - 2);
-  }
-  if (digits.empty() || digits.size() > 18) return false;
-  int64_t value = 0;
-  for (const char c : digits) {
-    if (c < '0' || c > '9') return false;
-    value = value * 10 + (c - '0');
-  }
-  if (value > kDurationMax.count() / unit) return false;
-  *nanoseconds = value * unit;
-  return true;
-}
-
-bool is_bare_number(std::string_view text) { return text.find_first_not_of("0123456789") == std::string_view::npos; }
-
-}  // namespace
-
 bool refuse_unknown(Decoder& decoder, Value object, std::span<const std::string_view> known) {
   Value child = object.first();
   for (uint32_t i = 0; i < object.size(); ++i, child = child.next()) {
@@ -139,16 +111,12 @@ bool read_value(Decoder& decoder, Value value, Time& out, const Timestamp&) {
 }
 
 bool read_value(Decoder& decoder, Value value, Duration& out, const DurationText& rule) {
-  constexpr std::string_view kAdvice = "must be a duration with its unit, like \"90s\" or \"2h\", not ";
-  if (value.kind() != Kind::text || is_bare_number(value.text())) {
-    return decoder.refuse(std::string(kAdvice) + value.describe());
+  if (value.kind() != Kind::text) {
+    return decoder.refuse("must be a duration with its unit, like \"90s\" or \"2h\", not " + value.describe());
   }
-  int64_t nanoseconds = 0;
-  if (!parse_fine_duration(value.text(), &nanoseconds)) {
-    const auto parsed = parse_duration(value.text());
-    if (!parsed) return decoder.refuse(parsed.error().message());
-    nanoseconds = parsed->count();
-  }
+  const auto parsed = parse_exact_duration(value.text());
+  if (!parsed) return decoder.refuse(parsed.error().message());
+  const int64_t nanoseconds = parsed->count();
   if (nanoseconds < rule.low || nanoseconds > rule.high) {
     return decoder.refuse("must be from " + format_duration(Duration(rule.low)) + " to " +
                           format_duration(Duration(rule.high)) + ", not " + value.describe());

@@ -8,13 +8,16 @@
 namespace tranche::json {
 namespace {
 
-// Where the parser stopped, for people: both from 1. `position` counts the bytes read.
-std::string line_and_column(std::string_view text, size_t position) {
-  const std::string_view before = text.substr(0, std::min(position, text.size()));
+// Where the parser stopped, for people; line and column from 1. `position` counts the bytes read.
+std::string malformed(std::string_view text, size_t position) {
+  if (text.empty()) return "the text is empty where JSON is expected";
+  const size_t last = std::clamp<size_t>(position, 1, text.size()) - 1;
+  const std::string_view before = text.substr(0, last);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
-  const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
-  const size_t column = std::max<size_t>(1, before.size() - line_start);
-  return "line " + std::to_string(line) + ", column " + std::to_string(column);
+  const size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
+  const std::string place = "line " + std::to_string(line) + ", column " + std::to_string(last - line_start + 1);
+  if (position > text.size()) return place + ": the JSON text ends too early";
+  return place + ": not valid JSON at " + shown(text.substr(last, 20));
 }
 
 }  // namespace
@@ -73,9 +76,8 @@ class Builder {
     document_.pool_ += name;
     return true;
   }
-  bool parse_error(size_t position, const std::string& last_token, const nlohmann::detail::exception&) {
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception&) {
     error_position_ = position;
-    problem_ = "not valid JSON near " + shown(last_token);
     return false;
   }
 
@@ -160,16 +162,15 @@ class Builder {
 Result<Document> Document::parse(std::string_view text, ErrorCode code) {
   constexpr size_t kBytesMax = size_t{1} << 30;  // offsets are of 32 bits
   if (text.size() > kBytesMax) return fail(ErrorCode::too_large, "a JSON text of more than 1 GiB is not read");
+  // The parser takes a NUL for the end and would not look at what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) return fail(code, malformed(text, nul + 1));
   Document document;
   document.nodes_.reserve(text.size() / 12 + 1);
   document.pool_.reserve(text.size());
   Builder builder(document);
   if (nlohmann::json::sax_parse(text.data(), text.data() + text.size(), &builder)) return document;
-  std::string message = builder.problem();
-  if (builder.error_position() > 0 || text.empty()) {
-    message = line_and_column(text, builder.error_position()) + ": " + message;
-  }
-  return fail(code, std::move(message));
+  const bool stopped_by_us = !builder.problem().empty();
+  return fail(code, stopped_by_us ? builder.problem() : malformed(text, builder.error_position()));
 }
 
 bool Value::integer(int64_t low, int64_t high, int64_t* value) const {

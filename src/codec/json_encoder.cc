@@ -1,5 +1,7 @@
 #include "codec/json_encoder.h"
 
+#include "codec/duration_text.h"
+
 namespace tranche::json {
 namespace {
 
@@ -73,28 +75,6 @@ void append_text(std::string& output, std::string_view text) {
   output += '"';
 }
 
-void append_duration(std::string& output, Duration duration) {
-  struct Unit {
-    Duration size;
-    std::string_view name;
-  };
-  constexpr Unit kUnits[] = {{kDay, "d"}, {kHour, "h"}, {kMinute, "m"}, {kSecond, "s"}, {kMillisecond, "ms"}};
-  const int64_t count = duration.count();
-  output += '"';
-  if (count == 0) {
-    output += "0s\"";
-    return;
-  }
-  for (const Unit& unit : kUnits) {
-    if (count % unit.size.count() != 0) continue;
-    output += std::to_string(count / unit.size.count());
-    output += unit.name;
-    output += '"';
-    return;
-  }
-  output += std::to_string(count) + "ns\"";
-}
-
 void Encoder::put_time(Time time) {
   if (spelling_ == TimeSpelling::nanoseconds) return integer(time.nanoseconds());
   if (time >= kLastSpelt) return text("never");
@@ -122,9 +102,7 @@ void put_value(Encoder& encoder, const std::vector<std::pair<std::string, std::s
 }
 
 void put_value(Encoder& encoder, const Duration& value, const DurationText&) {
-  std::string text;
-  append_duration(text, value);
-  encoder.raw(text);
+  encoder.text(format_exact_duration(value));
 }
 
 void put_value(Encoder& encoder, const uint64_t& value, const Hex64&) {

@@ -15,8 +15,6 @@ namespace tranche::json {
 
 // Appends `text` with its quotes, escaped.
 void append_text(std::string& output, std::string_view text);
-// Appends the largest unit that is exact: "90s", "2h", "1500ms", "1ns".
-void append_duration(std::string& output, Duration duration);
 
 // Times from here on (the year 2200) are spelt "never" in RFC 3339, and read back as kNever.
 inline constexpr Time kLastSpelt{7'258'118'400'000'000'000};

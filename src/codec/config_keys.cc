@@ -1,0 +1,243 @@
+#include "codec/config_keys.h"
+
+#include <algorithm>
+
+#include "base/quantity_text.h"
+#include "codec/duration_text.h"
+#include "codec/json_document.h"
+#include "codec/limits.h"
+#include "codec/nearest_name.h"
+
+namespace tranche::config {
+namespace {
+
+// What a value is, in an error.
+std::string shown_value(const Entry& entry) {
+  return entry.kind == Kind::text ? json::shown(entry.text) : entry.text.substr(0, 40);
+}
+
+// The member that a pointer to member points to, and the struct that it is in.
+template <class MemberPointer>
+struct MemberOf;
+template <class Member, class Base>
+struct MemberOf<Member Base::*> {
+  using Object = Base;
+  using Type = Member;
+};
+template <auto kMember>
+using Object = typename MemberOf<decltype(kMember)>::Object;
+template <auto kMember>
+using Member = typename MemberOf<decltype(kMember)>::Type;
+
+template <auto kMember>
+std::string take_switch(const Entry& entry, Object<kMember>& target) {
+  if (entry.kind != Kind::boolean) return "must be true or false, not " + shown_value(entry);
+  target.*kMember = entry.flag;
+  return "";
+}
+
+template <auto kMember, int64_t kLow, int64_t kHigh>
+std::string take_integer(const Entry& entry, Object<kMember>& target) {
+  if (entry.kind != Kind::integer || entry.integer < kLow || entry.integer > kHigh) {
+    return "must be a whole number from " + std::to_string(kLow) + " to " + std::to_string(kHigh) + ", not " +
+           shown_value(entry);
+  }
+  target.*kMember = static_cast<Member<kMember>>(entry.integer);
+  return "";
+}
+
+// GPUs as people write them, 2 or 0.5, into thousandths. The decimal has its shortest form, so "0.5" is exactly
+// what was written.
+template <auto kMember>
+std::string take_gpus(const Entry& entry, Object<kMember>& target) {
+  constexpr std::string_view kAdvice = "must be a number of GPUs from 0 to 1000000 with at most three places, like 2 or 0.5, not ";
+  if (entry.kind == Kind::text) {
+    return std::string(kAdvice) + shown_value(entry) + ": write the number without quotes and without unit";
+  }
+  if (entry.kind != Kind::integer && entry.kind != Kind::decimal) return std::string(kAdvice) + shown_value(entry);
+  const auto thousandths = parse_thousandths(entry.text.ends_with(".0") ? entry.text.substr(0, entry.text.size() - 2) : entry.text);
+  if (!thousandths || *thousandths > limits::kQueueComputeMilliMax) return std::string(kAdvice) + shown_value(entry);
+  target.*kMember = MilliGpu(*thousandths);
+  return "";
+}
+
+template <auto kMember, int64_t kLow, int64_t kHigh>
+std::string take_duration(const Entry& entry, Object<kMember>& target) {
+  if (entry.kind != Kind::text) {
+    return "must be a duration in quotes with its unit, like \"90s\", \"30m\", \"2h\" or \"7d\", not " + shown_value(entry);
+  }
+  const auto duration = parse_exact_duration(entry.text);
+  if (!duration) return duration.error().message();
+  if (duration->count() < kLow || duration->count() > kHigh) {
+    return "must be from " + format_exact_duration(Duration(kLow)) + " to " + format_exact_duration(Duration(kHigh)) +
+           ", not " + shown_value(entry);
+  }
+  target.*kMember = *duration;
+  return "";
+}
+
+template <auto kMember>
+std::string take_size(const Entry& entry, Object<kMember>& target) {
+  if (entry.kind == Kind::integer) return "must be a size in quotes with its unit, like \"64M\" or \"2G\", not " + entry.text;
+  if (entry.kind != Kind::text) return "must be a size in quotes, like \"64M\" or \"2G\", not " + shown_value(entry);
+  const auto size = parse_memory(entry.text);
+  if (!size) return size.error().message();
+  target.*kMember = *size;
+  return "";
+}
+
+bool has_control_characters(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 || byte == 0x7f;
+  });
+}
+
+template <auto kMember, size_t kBytesMax>
+std::string take_path(const Entry& entry, Object<kMember>& target) {
+  if (entry.kind != Kind::text) return "must be a path in quotes, not " + shown_value(entry);
+  if (!entry.text.empty() && (!entry.text.starts_with('/') || has_control_characters(entry.text))) {
+    return "must be an absolute path, not " + shown_value(entry);
+  }
+  if (entry.text.size() > kBytesMax) return "must be at most " + std::to_string(kBytesMax) + " bytes long";
+  target.*kMember = entry.text;
+  return "";
+}
+
+template <auto kMember>
+std::string take_required_path(const Entry& entry, Object<kMember>& target) {
+  if (entry.kind == Kind::text && entry.text.empty()) return "must not be empty";
+  return take_path<kMember, limits::kPathBytes>(entry, target);
+}
+
+template <auto kMember>
+std::string take_names(const Entry& entry, Object<kMember>& target) {
+  if (entry.kind != Kind::list) return "must be a list of names, like [\"ada\", \"grace\"], not " + shown_value(entry);
+  if (entry.list.size() > 1000) return "must have at most 1000 names";
+  for (const std::string& name : entry.list) {
+    if (name.empty() || name.size() > limits::kNameBytes || has_control_characters(name)) {
+      return "must be a list of names of at most 128 bytes, and " + json::shown(name) + " is none";
+    }
+  }
+  target.*kMember = entry.list;
+  return "";
+}
+
+std::string take_managed_gpus(const Entry& entry, DaemonConfig& target) {
+  if (entry.kind == Kind::text && entry.text == "all") {
+    target.manage.clear();
+    return "";
+  }
+  if (entry.kind != Kind::list) return "must be \"all\" or a list of UUIDs, not " + shown_value(entry);
+  if (entry.list.empty()) return "must name at least one GPU, or be \"all\"";
+  for (const std::string& uuid : entry.list) {
+    if (!uuid.starts_with("GPU-") || uuid.size() > limits::kNameBytes || has_control_characters(uuid)) {
+      return json::shown(uuid) + " is not a GPU's UUID: write it as nvidia-smi -L shows it, like \"GPU-5c2a...\"";
+    }
+  }
+  target.manage = entry.list;
+  return "";
+}
+
+std::string take_log_level(const Entry& entry, DaemonConfig& target) {
+  const auto level = entry.kind == Kind::text ? from_string<LogLevel>(entry.text) : std::nullopt;
+  if (!level) return "must be \"error\", \"warning\", \"info\" or \"debug\", not " + shown_value(entry);
+  target.log_level = *level;
+  return "";
+}
+
+std::string take_emulated(const Entry& entry, DaemonConfig& target) {
+  if (entry.kind == Kind::boolean) target.emulated = entry.flag ? EmulatedNodes::yes : EmulatedNodes::no;
+  else if (entry.kind == Kind::text && entry.text == "auto") target.emulated = EmulatedNodes::automatic;
+  else return "must be \"auto\", true or false, not " + shown_value(entry);
+  return "";
+}
+
+std::string take_listen(const Entry& entry, DaemonConfig&) {
+  if (entry.kind == Kind::text && entry.text.empty()) return "";
+  return "listening on TCP is not available yet: remove the key, the Unix socket is always there";
+}
+
+std::string take_default_queue(const Entry& entry, Policy& target) {
+  if (entry.kind != Kind::text) return "must be a queue's path in quotes, not " + shown_value(entry);
+  if (std::string problem = check_queue_path(entry.text); !problem.empty()) return problem;
+  target.default_queue = entry.text;
+  return "";
+}
+
+// sun_path of Linux is 108 bytes, with its NUL.
+constexpr size_t kSocketPathBytes = 107;
+constexpr int64_t kLongest = kDurationMax.count();
+
+constexpr Key<DaemonConfig> kDaemonKeys[] = {
+    {"run_dir", "path", "\"/run/tranche\"", take_required_path<&DaemonConfig::run_dir>},
+    {"state_dir", "path", "\"/var/lib/tranche\"", take_required_path<&DaemonConfig::state_dir>},
+    {"socket", "path", "\"\"", take_path<&DaemonConfig::socket, kSocketPathBytes>},
+    {"cgroup_root", "path", "\"\"", take_path<&DaemonConfig::cgroup_root, limits::kPathBytes>},
+    {"operator_groups", "list", "[\"tranche-operators\"]", take_names<&DaemonConfig::operator_groups>},
+    {"operator_users", "list", "[]", take_names<&DaemonConfig::operator_users>},
+    {"log_level", "choice", "\"info\"", take_log_level},
+    {"journal_ballast", "size", "\"64M\"", take_size<&DaemonConfig::journal_ballast>},
+    {"listen", "reserved", "\"\"", take_listen},
+};
+constexpr Key<DaemonConfig> kDriverKeys[] = {
+    {"library_dir", "path", "\"\"", take_path<&DaemonConfig::library_dir, limits::kPathBytes>},
+    {"emulated", "choice", "\"auto\"", take_emulated},
+};
+constexpr Key<DaemonConfig> kGpusKeys[] = {
+    {"manage", "list", "\"all\"", take_managed_gpus},
+    {"sample_interval", "duration", "\"1s\"",
+     take_duration<&DaemonConfig::sample_interval, 100 * kMillisecond.count(), kHour.count()>},
+};
+constexpr Key<Policy> kPolicyKeys[] = {
+    {"default_queue", "text", "\"default\"", take_default_queue},
+    {"half_life", "duration", "\"7d\"", take_duration<&Policy::usage_half_life, 0, kLongest>},
+    {"minimum_runtime", "duration", "\"10m\"", take_duration<&Policy::minimum_runtime, 0, kLongest>},
+    {"grace", "duration", "\"30s\"", take_duration<&Policy::grace_default, 0, kDay.count()>},
+    {"backfill", "switch", "true", take_switch<&Policy::backfill>},
+    {"users_share_gpu", "switch", "false", take_switch<&Policy::users_share_gpu>},
+    {"jobs_per_user_max", "number", "20000", take_integer<&Policy::jobs_per_user_max, 1, 1'000'000>},
+};
+constexpr Key<ClassPolicy> kClassKeys[] = {
+    {"priority", "number", "", take_integer<&ClassPolicy::priority, -limits::kPriorityMax, limits::kPriorityMax>},
+    {"preemptible", "switch", "", take_switch<&ClassPolicy::preemptible>},
+    {"time_limit", "duration", "\"1d\"", take_duration<&ClassPolicy::time_limit_default, kSecond.count(), kLongest>},
+    {"time_limit_max", "duration", "\"7d\"", take_duration<&ClassPolicy::time_limit_max, kSecond.count(), kLongest>},
+};
+constexpr Key<QueuePolicy> kQueueKeys[] = {
+    {"quota", "GPUs", "", take_gpus<&QueuePolicy::quota>},
+    {"limit", "GPUs", "", take_gpus<&QueuePolicy::limit>},
+    {"weight", "number", "1", take_integer<&QueuePolicy::weight, 1, limits::kWeightMax>},
+    {"priority", "number", "0", take_integer<&QueuePolicy::priority, -limits::kPriorityMax, limits::kPriorityMax>},
+    {"user_limit", "GPUs", "", take_gpus<&QueuePolicy::user_limit>},
+};
+
+}  // namespace
+
+std::span<const Key<DaemonConfig>> daemon_keys() { return kDaemonKeys; }
+std::span<const Key<DaemonConfig>> driver_keys() { return kDriverKeys; }
+std::span<const Key<DaemonConfig>> gpus_keys() { return kGpusKeys; }
+std::span<const Key<Policy>> policy_keys() { return kPolicyKeys; }
+std::span<const Key<ClassPolicy>> class_keys() { return kClassKeys; }
+std::span<const Key<QueuePolicy>> queue_keys() { return kQueueKeys; }
+
+std::string check_queue_path(std::string_view path) {
+  constexpr std::string_view kAdvice =
+      ": write one to seven names of a-z, 0-9, dot, dash and underscore with / between them, like \"physics/vision\"";
+  // One level is left for the user's leaf.
+  size_t levels = 1;
+  bool good = !path.empty() && path.size() <= limits::kQueuePathBytes && path.front() != '/' && path.back() != '/';
+  for (size_t i = 0; i < path.size(); ++i) {
+    const char c = path[i];
+    if (c == '/') {
+      ++levels;
+      good = good && path[i - (i > 0 ? 1 : 0)] != '/';
+    } else {
+      good = good && ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-');
+    }
+  }
+  if (good && levels < limits::kQueueLevels) return "";
+  return json::shown(path) + " is not a queue's path" + std::string(kAdvice);
+}
+
+}  // namespace tranche::config
