@@ -89,6 +89,7 @@ Outcome<CgroupTree> CgroupTree::open(const std::string& name) {
     return failed(ENODEV, "no cgroup2 hierarchy is mounted; mount one (mount -t cgroup2 none /sys/fs/cgroup/unified)");
   }
   CgroupTree tree;
+  tree.mounts_ = mounts;
   tree.path_ = "/" + name;
   tree.unified_folder_ = mounts.unified + "/" + name;
   TRY_ASSIGN(tree.unified_, make_path(mounts.unified, name, true));
@@ -114,7 +115,10 @@ Outcome<void> CgroupTree::hold() const {
   return {};
 }
 
-void CgroupTree::remove() const {
+void CgroupTree::leave_and_remove() const {
+  for (const std::string* mount : {&mounts_.unified, &mounts_.v1_memory, &mounts_.v1_cpu, &mounts_.v1_pids}) {
+    if (!mount->empty()) (void)write_text_at(AT_FDCWD, (*mount + "/cgroup.procs").c_str(), "0");
+  }
   for (const int root : {unified(), v1_memory(), v1_cpu(), v1_pids()}) {
     if (root >= 0) ::unlinkat(root, "hold", AT_REMOVEDIR);
   }

@@ -11,6 +11,15 @@
 
 namespace tranche::isolation {
 
+// Where the hierarchies are mounted, from the text of /proc/self/mountinfo. Empty: not mounted.
+struct CgroupMounts {
+  std::string unified;
+  std::string v1_memory;
+  std::string v1_cpu;
+  std::string v1_pids;
+};
+CgroupMounts parse_cgroup_mounts(std::string_view mountinfo);
+
 class CgroupTree {
  public:
   // Finds the hierarchies in /proc/self/mountinfo and opens `name` (as "tranche" or
@@ -32,8 +41,8 @@ class CgroupTree {
   // Moves the calling process into `<root>/hold` of every hierarchy: what the holder does so that the subtree
   // stays delegated. Inner nodes of v2 may hold no process, hence a folder of its own.
   Outcome<void> hold() const;
-  // Removes what open() made, if nothing is left in it.
-  void remove() const;
+  // The end of hold(): moves the calling process to the top and removes what open() made, as far as it is empty.
+  void leave_and_remove() const;
 
  private:
   std::string path_;
@@ -43,19 +52,11 @@ class CgroupTree {
   FileDescriptor v1_cpu_;
   FileDescriptor v1_pids_;
   std::string v1_folders_[3];
+  CgroupMounts mounts_;
   bool has_unified_controllers_ = false;
 };
 
 // Enables memory, cpu and pids for the children of a cgroup2 folder, as far as it has them.
 Outcome<void> enable_controllers(int folder);
-
-// Where the hierarchies are mounted, from the text of /proc/self/mountinfo. Empty: not mounted.
-struct CgroupMounts {
-  std::string unified;
-  std::string v1_memory;
-  std::string v1_cpu;
-  std::string v1_pids;
-};
-CgroupMounts parse_cgroup_mounts(std::string_view mountinfo);
 
 }  // namespace tranche::isolation

@@ -51,7 +51,8 @@ std::string path_of(int folder, const std::string& name) {
 
 // Pins a fresh IPC namespace at `path`. The caller's own is restored.
 Outcome<void> pin_ipc_namespace(const std::string& path) {
-  TRY_ASSIGN(const FileDescriptor own, open_at(AT_FDCWD, "/proc/self/ns/ipc", O_RDONLY));
+  const FileDescriptor own(::open("/proc/self/ns/ipc", O_RDONLY | O_CLOEXEC));
+  if (!own) return call_failed("opening the host's IPC namespace");
   if (::unshare(CLONE_NEWIPC) != 0) return call_failed("making the job's IPC namespace");
   const bool bound = ::mount("/proc/self/ns/ipc", path.c_str(), nullptr, MS_BIND, nullptr) == 0;
   const int error = errno;
