@@ -44,9 +44,13 @@ class EventClock {
 
   // The time for the next event; each call gives a later one.
   Time next() {
-    const Time now = wall_at_start_ + (clock_.since_boot() - boot_at_start_);
-    last_ = now > last_ ? now : last_ + kNanosecond;
+    last_ = peek();
     return last_;
+  }
+  // What next() would give now.
+  Time peek() const {
+    const Time now = wall_at_start_ + (clock_.since_boot() - boot_at_start_);
+    return now > last_ ? now : last_ + kNanosecond;
   }
 
   // The instant of since_boot() at which event time reaches `time`: what a timer is armed with.

@@ -69,7 +69,6 @@ class HttpClient {
   const std::string& socket_path() const { return socket_path_; }
 
  private:
-  class Reader;
   Result<void> connect();
   Result<void> send_request(std::string_view method, std::string_view target, const HttpHeaders& headers,
                             std::string_view body);

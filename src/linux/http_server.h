@@ -61,7 +61,10 @@ HttpResponse problem_response(const Error& error);
 // For statuses that no ErrorCode has, such as 405 and 415; `type` and `title` are short constants.
 HttpResponse problem_response(int status, std::string_view type, std::string_view detail);
 
-class HttpServer;
+// Opaque: http_server_internal.h.
+struct HttpExchange;
+struct EventStreamState;
+struct HttpServerState;
 
 // One stream of server-sent events. Destroying it ends the response.
 //
@@ -88,9 +91,8 @@ class EventStream {
 
  private:
   friend class Responder;
-  struct State;
-  explicit EventStream(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;
+  explicit EventStream(std::shared_ptr<EventStreamState> state);
+  std::shared_ptr<EventStreamState> state_;
 };
 
 // Answers one request, once. Movable; may be kept for later. One that goes without an answer answers 500.
@@ -119,10 +121,9 @@ class Responder {
   void on_gone(Reactor::Callback gone);
 
  private:
-  friend class HttpServer;
-  struct Exchange;
-  explicit Responder(std::shared_ptr<Exchange> exchange);
-  std::shared_ptr<Exchange> exchange_;
+  friend struct HttpServerState;
+  explicit Responder(std::shared_ptr<HttpExchange> exchange);
+  std::shared_ptr<HttpExchange> exchange_;
 };
 
 class HttpServer {
@@ -134,7 +135,7 @@ class HttpServer {
     unsigned connections_max = 1024;
     unsigned connections_per_uid_max = 256;  // uid 0 is not limited; TCP counts as one user
     unsigned streams_max = 512;
-    unsigned streams_per_uid_max = 16;
+    unsigned streams_per_uid_max = 16;     // likewise
     size_t connection_memory = 32 * 1024;  // head of a request; also libmicrohttpd's buffers
     size_t stream_buffer_max = size_t{256} << 10;
     Duration request_timeout = 30 * kSecond;    // from connecting, or the last answer, to a complete request
@@ -164,11 +165,8 @@ class HttpServer {
   size_t streams() const;
 
  private:
-  struct State;
-  explicit HttpServer(std::shared_ptr<State> state);
-  std::shared_ptr<State> state_;
-  friend class Responder;
-  friend class EventStream;
+  explicit HttpServer(std::shared_ptr<HttpServerState> state);
+  std::shared_ptr<HttpServerState> state_;
 };
 
 }  // namespace tranche

@@ -80,6 +80,7 @@ class Scheduler {
   Result<JobView> job(JobId job) const;
   std::vector<JobId> live_jobs() const;       // ascending
   std::vector<JobId> waiting_order() const;   // pending jobs, in the order in which they would be tried now
+  std::vector<Node> nodes() const;            // ascending by id
   std::vector<GpuView> gpus() const;          // ascending by id
   std::vector<QueueShare> shares() const;     // depth first, siblings by path
   const Policy& policy() const;

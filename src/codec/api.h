@@ -1,0 +1,349 @@
+// The values of the HTTP API, typed: the daemon encodes answers and decodes requests, the command line does the
+// reverse. The contract for people is api/openapi.yaml; a test holds both against each other.
+//
+// In JSON: times are RFC 3339 with nine digits, durations text with a unit ("90s"), sizes MiB, compute
+// thousandths of a GPU. A std::optional that is unset, and what is marked "left out if", does not stand there.
+// `struct` members have the JSON names but for the units (`memory` is "memory_mib").
+//
+// Requests are strict: unknown fields are refused with the nearest name, everything is bounded
+// (codec/limits.h), duplicates and malformed text are refused with line and column. Answers are read
+// tolerantly: an older command line ignores what a newer daemon adds.
+// The caller limits the size of the text. Threading: pure functions. Errors: invalid_argument or too_large.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/units.h"
+#include "model/answer.h"
+#include "model/enums.h"
+#include "model/event.h"
+#include "model/gpu.h"
+#include "model/job.h"
+
+namespace tranche::api {
+
+// How strongly a slice is fenced (design section 6), strongest first.
+#define TRANCHE_TIER(X) X(enforced) X(guarded) X(courtesy) X(unenforced)
+TRANCHE_ENUM(Tier, TRANCHE_TIER)
+
+#define TRANCHE_CHECK_STATUS(X) X(ok) X(warn) X(fail)
+TRANCHE_ENUM(CheckStatus, TRANCHE_CHECK_STATUS)
+
+// --- requests ---------------------------------------------------------------------------------------------
+// In JSON a number, or {"min":2,"max":4} for an elastic gang.
+struct TaskCount {
+  uint32_t min = 1;
+  uint32_t max = 1;
+  bool operator==(const TaskCount&) const = default;
+};
+
+// POST /v1/jobs and /v1/run. Exactly one of argv and script. Who submits is what the kernel says, never a field.
+struct SubmitRequest {
+  std::optional<std::string> name;
+  std::vector<std::string> argv;
+  std::optional<std::string> script;  // text, with its #! line
+  std::vector<std::string> script_args;
+  std::vector<std::pair<std::string, std::string>> environment;  // sorted by name, distinct
+  std::string directory;              // absolute
+  std::optional<uint32_t> umask;      // an integer up to 511 (0777)
+  std::optional<std::string> stdout_path;  // "stdout" in JSON; may hold %j and other patterns
+  std::optional<std::string> stderr_path;  // "stderr"
+  std::optional<std::string> stdin_path;   // "stdin"
+  std::optional<std::string> queue;
+  std::optional<JobClass> job_class;  // "class" in JSON
+  std::optional<int32_t> priority;
+  std::optional<bool> preemptible;
+  std::optional<bool> requeue;
+  bool held = false;
+  std::optional<GpuRequest> gpu;      // unset: no GPU
+  std::optional<MilliCpu> cpu;
+  std::optional<MiB> memory;          // of the host
+  std::optional<TaskCount> tasks;
+  std::optional<Duration> time_limit;
+  std::optional<Duration> grace;
+  std::optional<Time> begin;
+  std::vector<Dependency> dependencies;
+  std::optional<ArraySpec> array;
+  bool pty = false;                   // /v1/run only
+  std::string node_pool;
+  bool operator==(const SubmitRequest&) const = default;
+};
+
+// POST /v1/gpus/{index}/drain
+struct DrainRequest {
+  std::string reason;
+  bool operator==(const DrainRequest&) const = default;
+};
+
+// --- answers ------------------------------------------------------------------------------------------------
+struct ArrayRange {
+  JobId first;
+  uint32_t count = 0;
+  bool operator==(const ArrayRange&) const = default;
+};
+
+struct SubmitResponse {
+  JobId job;
+  std::optional<ArrayRange> array;
+  JobState state = JobState::pending;
+  std::optional<Explanation> explanation;
+  bool operator==(const SubmitResponse&) const = default;
+};
+
+// The answer to ?dry_run=true.
+struct DryRunResponse {
+  bool would_start = false;  // at once
+  Forecast forecast;
+  std::string reason;
+  bool operator==(const DryRunResponse&) const = default;
+};
+
+struct ArrayElement {
+  JobId first;
+  uint32_t index = 0;
+  bool operator==(const ArrayElement&) const = default;
+};
+
+struct JobSummary {
+  JobId job;
+  std::optional<ArrayElement> array;
+  std::string display;              // "7" or "7_3"
+  std::optional<std::string> name;  // owner and operators only
+  std::string user;
+  uint32_t uid = 0;
+  std::string queue;
+  JobClass job_class = JobClass::training;
+  JobState state = JobState::pending;
+  std::optional<std::string> reason;  // one sentence; of waiting or of the end
+  int32_t priority = 0;
+  GpuRequest gpu;                     // count 0: none; for each task
+  std::vector<uint32_t> gpus;         // indices of the GPUs that it holds
+  std::optional<Tier> tier;           // unset without a GPU
+  Time submitted;
+  std::optional<Time> started;        // of this attempt
+  std::optional<Time> ended;
+  Duration time_limit;
+  std::optional<int32_t> exit_code;
+  std::optional<int32_t> signal;
+  std::optional<ExitCause> cause;
+  uint32_t attempt = 1;
+  bool over_quota = false;
+  bool operator==(const JobSummary&) const = default;
+};
+
+struct TaskDetail {
+  uint32_t rank = 0;
+  uint32_t attempt = 1;
+  JobState state = JobState::pending;
+  std::string node;
+  std::vector<std::string> gpus;  // UUIDs
+  std::optional<int64_t> pid;     // owner and operators only
+  std::optional<Time> started;
+  std::optional<Time> ended;
+  std::optional<int32_t> exit_code;
+  std::optional<int32_t> signal;
+  std::optional<ExitCause> cause;
+  bool operator==(const TaskDetail&) const = default;
+};
+
+struct HistoryEntry {
+  Time time;
+  JobState state = JobState::pending;
+  std::string reason;  // "" if there is nothing to say
+  bool operator==(const HistoryEntry&) const = default;
+};
+
+// In JSON the fields of JobSummary and these beside them, in one object.
+struct JobDetail : JobSummary {
+  // Owner and operators only:
+  std::optional<std::vector<std::string>> argv;
+  std::optional<std::string> directory;
+  std::optional<std::string> stdout_path;  // "stdout" in JSON, resolved
+  std::optional<std::string> stderr_path;  // "stderr"
+  std::optional<std::vector<std::string>> environment_names;
+  // Everybody:
+  std::vector<TaskDetail> tasks;
+  std::vector<HistoryEntry> history;  // oldest first
+  std::vector<Dependency> dependencies;
+  std::optional<Explanation> explanation;  // while it waits
+  bool operator==(const JobDetail&) const = default;
+};
+
+struct JobList {  // GET /v1/jobs and /v1/history
+  std::vector<JobSummary> jobs;
+  std::optional<std::string> next_cursor;
+  bool operator==(const JobList&) const = default;
+};
+
+struct SliceRow {
+  JobId job;
+  std::string user;
+  SliceKind kind = SliceKind::whole;
+  MilliGpu compute;
+  MiB memory;
+  Tier tier = Tier::enforced;
+  bool operator==(const SliceRow&) const = default;
+};
+
+struct GpuProcess {
+  int64_t pid = 0;
+  std::string user;
+  std::optional<MiB> memory;  // unset: the driver does not say
+  std::optional<JobId> job;   // unset: not one of ours
+  bool operator==(const GpuProcess&) const = default;
+};
+
+// What is measured is unset when it is not known: never zero (design section 11).
+struct GpuStatus {
+  uint32_t index = 0;
+  std::string uuid;
+  std::string type;
+  std::string name;
+  MiB memory_total;
+  std::optional<MiB> memory_used;
+  MiB memory_free_for_slices;
+  MilliGpu compute_free;  // for slices
+  std::optional<uint32_t> utilisation_percent;
+  std::optional<int32_t> temperature_celsius;
+  std::optional<int64_t> power_milliwatts;
+  Health health = Health::ok;
+  bool drained = false;
+  std::string reason;  // of drain or ill health, or ""
+  std::vector<SliceRow> slices;
+  std::vector<GpuProcess> processes;
+  std::optional<Duration> sample_age;  // unset: never sampled
+  bool operator==(const GpuStatus&) const = default;
+};
+
+struct GpuList {
+  std::vector<GpuStatus> gpus;
+  bool operator==(const GpuList&) const = default;
+};
+
+// GET /v1/who: one process on one GPU.
+struct ProcessRow {
+  uint32_t gpu = 0;  // index
+  int64_t pid = 0;
+  std::string user;
+  uint32_t uid = 0;
+  std::optional<JobId> job;
+  std::optional<MiB> memory;
+  bool managed = false;
+  std::optional<std::string> command;  // own processes only
+  bool operator==(const ProcessRow&) const = default;
+};
+
+struct ProcessList {
+  std::vector<ProcessRow> processes;
+  bool operator==(const ProcessList&) const = default;
+};
+
+// In JSON one object; quota_milli and limit_milli are left out if the queue has none.
+struct QueueRow : QueueShare {
+  std::optional<std::string> arithmetic;  // one sentence, in /v1/share
+  bool operator==(const QueueRow&) const = default;
+};
+
+struct QueueList {
+  std::vector<QueueRow> queues;
+  bool operator==(const QueueList&) const = default;
+};
+
+struct StatusReport {
+  std::string version;
+  Time started;
+  uint32_t gpus = 0;
+  uint32_t jobs_running = 0;
+  uint32_t jobs_waiting = 0;
+  uint64_t journal_seq = 0;
+  uint64_t state_hash = 0;         // in JSON 16 hex digits
+  std::string mode;                // "system" or "personal", and "emulated" beside it: "system, emulated"
+  std::vector<std::string> tiers;  // a sentence each: what is enforced here and what is not
+  bool operator==(const StatusReport&) const = default;
+};
+
+struct DoctorCheck {
+  std::string name;
+  CheckStatus status = CheckStatus::ok;
+  std::string detail;
+  std::string help;  // what to do; "" if ok
+  bool operator==(const DoctorCheck&) const = default;
+};
+
+struct DoctorReport {
+  std::vector<DoctorCheck> checks;
+  bool operator==(const DoctorReport&) const = default;
+};
+
+// POST /v1/config/check and /v1/reload: what the policy means.
+struct PolicySummary {
+  uint32_t queues = 0;
+  bool changed = false;  // reload: whether a new policy is in force
+  std::vector<std::string> sentences;
+  bool operator==(const PolicySummary&) const = default;
+};
+
+// RFC 9457. `type` is the error's code as text, `title` its meaning in a few words, `detail` the sentence.
+struct Problem {
+  std::string type;
+  std::string title;
+  int32_t status = 500;
+  std::string detail;
+  std::optional<uint32_t> line;    // of a text that was sent
+  std::optional<uint32_t> column;
+  bool operator==(const Problem&) const = default;
+};
+
+Problem to_problem(const Error& error);
+// `internal` if the type is one that only a newer daemon knows.
+Error to_error(const Problem& problem);
+
+// --- JSON -----------------------------------------------------------------------------------------------------
+// Declared for exactly these types; others do not link.
+#define TRANCHE_API_REQUESTS(X) X(SubmitRequest) X(DrainRequest)
+#define TRANCHE_API_ANSWERS(X)                                                                            \
+  X(SubmitResponse) X(DryRunResponse) X(JobSummary) X(JobDetail) X(JobList) X(GpuStatus) X(GpuList)       \
+  X(ProcessList) X(QueueRow) X(QueueList) X(StatusReport) X(DoctorReport) X(PolicySummary) X(Problem)     \
+  X(Explanation) X(Proof) X(Forecast)
+
+// Appends, so that a long list can be written into one buffer.
+template <class Value>
+void append_json(std::string& output, const Value& value);
+
+template <class Value>
+std::string encode(const Value& value) {
+  std::string output;
+  append_json(output, value);
+  return output;
+}
+
+template <class Value>
+Result<Value> decode(std::string_view json);
+
+#define TRANCHE_API_DECODER(Type) \
+  template <>                     \
+  Result<Type> decode<Type>(std::string_view json);
+TRANCHE_API_REQUESTS(TRANCHE_API_DECODER)
+TRANCHE_API_ANSWERS(TRANCHE_API_DECODER)
+#undef TRANCHE_API_DECODER
+
+// --- for the check of api/openapi.yaml ---------------------------------------------------------------------------
+struct FieldName {
+  std::string name;
+  bool required = false;
+};
+struct SchemaFields {
+  std::string schema;  // "JobSummary"
+  std::vector<FieldName> fields;
+};
+std::vector<SchemaFields> schema_fields();
+
+}  // namespace tranche::api

@@ -1,0 +1,61 @@
+// What is checked about a submission beyond the bounds of its fields. What fits the machine is the scheduler's
+// check(); who may use which queue is the policy's.
+#include <numeric>
+
+#include "codec/api_fields.h"
+
+namespace tranche::api {
+namespace {
+
+size_t total_bytes(const std::vector<std::string>& texts) {
+  return std::accumulate(texts.begin(), texts.end(), size_t{0},
+                         [](size_t sum, const std::string& text) { return sum + text.size() + 1; });
+}
+
+std::string check_command(const SubmitRequest& request) {
+  if (request.argv.empty() == !request.script.has_value()) {
+    return "give either \"argv\" (a command) or \"script\" (its text), not both and not neither";
+  }
+  if (!request.argv.empty() && request.argv.front().empty()) return "argv[0]: the command must not be empty";
+  if (!request.script && !request.script_args.empty()) {
+    return "\"script_args\" needs \"script\": put the arguments of a command into \"argv\"";
+  }
+  if (total_bytes(request.argv) > limits::kArgumentsBytes || total_bytes(request.script_args) > limits::kArgumentsBytes) {
+    return "the arguments are longer than 1 MiB together: pass a file instead";
+  }
+  size_t environment = 0;
+  for (const auto& [name, value] : request.environment) environment += name.size() + value.size() + 2;
+  if (environment > limits::kEnvironmentBytes) {
+    return "the environment is larger than 1 MiB: export fewer variables";
+  }
+  return "";
+}
+
+std::string check_gpu(const GpuRequest& gpu) {
+  if (gpu.kind == SliceKind::mig) return "gpu.kind: MIG slices cannot be asked for, this is not available yet";
+  if (gpu.memory_limit.count() != 0) return "gpu.memory_limit_mib: a burst limit is not available yet, leave it out";
+  if (gpu.count == 0) {
+    return "gpu.count: must be at least 1; leave \"gpu\" out for a job without GPU";
+  }
+  const bool has_size = gpu.compute.count() != 0 || gpu.memory.count() != 0;
+  if (gpu.kind == SliceKind::fraction && !has_size) {
+    return "gpu: a fraction needs \"compute_milli\" or \"memory_mib\"";
+  }
+  if (gpu.kind == SliceKind::whole && has_size) {
+    return "gpu: whole GPUs take no \"compute_milli\" or \"memory_mib\"; ask for \"kind\":\"fraction\"";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string check_decoded(const SubmitRequest& request) {
+  if (std::string problem = check_command(request); !problem.empty()) return problem;
+  if (!request.directory.starts_with('/')) return "directory: must be an absolute path";
+  if (request.array && request.array->indices.empty()) {
+    return "array.indices: must not be empty; leave \"array\" out for a single job";
+  }
+  return request.gpu ? check_gpu(*request.gpu) : std::string();
+}
+
+}  // namespace tranche::api

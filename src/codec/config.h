@@ -1,0 +1,90 @@
+// The daemon's configuration: /etc/tranche/tranche.toml, then conf.d/*.toml beside it in lexical order. A later
+// file overrides single keys of an earlier one. Every key is in docs/configuration.md.
+//
+// Errors: invalid_argument, one sentence that starts with "file:line:column: " and says what to write. Unknown
+// keys are errors, with the nearest known one. Nothing is half applied: all or an error.
+// Threading: pure, but for load_config(), which reads files.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "model/enums.h"
+#include "model/policy.h"
+
+namespace tranche {
+
+inline constexpr std::string_view kConfigPath = "/etc/tranche/tranche.toml";
+
+#define TRANCHE_LOG_LEVEL(X) X(error) X(warning) X(info) X(debug)
+TRANCHE_ENUM(LogLevel, TRANCHE_LOG_LEVEL)
+
+// Whether the device nodes are the emulator's. automatic: yes if the driver library says that it is one.
+#define TRANCHE_EMULATED_NODES(X) X(no) X(yes) X(automatic)
+TRANCHE_ENUM(EmulatedNodes, TRANCHE_EMULATED_NODES)
+
+struct DaemonConfig {
+  // [daemon]
+  std::string run_dir = "/run/tranche";          // sockets and what lives as long as the machine is up
+  std::string state_dir = "/var/lib/tranche";    // journal, snapshots, owner-only store
+  std::string socket;                            // "" is <run_dir>/tranche.sock: see socket_path()
+  std::string cgroup_root;                       // "" is found
+  std::vector<std::string> operator_groups = {"tranche-operators"};
+  std::vector<std::string> operator_users;       // root always is one
+  LogLevel log_level = LogLevel::info;
+  MiB journal_ballast{64};                       // given up when the disk fills
+  // [driver]
+  std::string library_dir;                       // "" is found; may hold the emulator's libraries
+  EmulatedNodes emulated = EmulatedNodes::automatic;
+  // [gpus]
+  std::vector<std::string> manage;               // UUIDs; empty is all
+  Duration sample_interval = kSecond;
+  // [policy], [class.*], [queue.*]: normalised, ready for PolicyChanged
+  Policy policy;
+  bool operator==(const DaemonConfig&) const = default;
+
+  std::string socket_path() const { return socket.empty() ? run_dir + "/tranche.sock" : socket; }
+};
+
+struct ConfigSource {
+  std::string origin;  // file name as it stands in errors
+  std::string text;
+};
+
+// Where an error is; line and column from 1, 0 if it belongs to no line.
+struct ConfigPosition {
+  std::string origin;
+  uint32_t line = 0;
+  uint32_t column = 0;
+};
+
+// Parses, merges in the given order, validates and normalises. `where`, if given, receives the position of the
+// error, for answers that carry it apart from the sentence.
+Result<DaemonConfig> parse_config(std::span<const ConfigSource> sources, ConfigPosition* where = nullptr);
+Result<DaemonConfig> parse_config_text(std::string_view text, std::string_view origin,
+                                       ConfigPosition* where = nullptr);
+
+// Reads `path` and `<directory of path>/conf.d/*.toml`. A missing `path` is an error; a missing conf.d is not.
+Result<DaemonConfig> load_config(const std::string& path, ConfigPosition* where = nullptr);
+
+// What the policy means, in sentences for `tranche config explain`.
+std::vector<std::string> explain_policy(const Policy& policy);
+
+// "2 GPUs", "1 GPU", "0.5 GPU".
+std::string format_gpus(MilliGpu amount);
+
+// One key of the configuration, as the code knows it; docs/configuration.md is compared with this.
+struct ConfigKey {
+  std::string_view table;          // "daemon", "class.NAME", "queue.PATH"
+  std::string_view name;
+  std::string_view kind;           // "text", "path", "switch", "duration", "GPUs", "size", "number", "list", "choice"
+  std::string default_text;        // as TOML; "" if none
+};
+std::vector<ConfigKey> config_keys();
+
+}  // namespace tranche

@@ -1,0 +1,295 @@
+// The JSON of events, decisions and the policy: schema version 1. docs/journal.md is its description for
+// people; a field here is never renamed, never given another meaning, and a new one is `optional`.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "codec/json_decoder.h"
+#include "codec/json_encoder.h"
+#include "codec/model_fields.h"
+#include "model/decision.h"
+#include "model/event.h"
+#include "model/policy.h"
+
+namespace tranche::json {
+
+inline constexpr Range kQueueCompute{0, limits::kQueueComputeMilliMax};
+
+// --- policy -------------------------------------------------------------------------------------------------
+template <class Visitor>
+void describe(Visitor& v, Of<QueuePolicy>) {
+  v.required("path", &QueuePolicy::path, Text{limits::kQueuePathBytes, Content::line, 1});
+  v.optional("quota_milli", &QueuePolicy::quota, kQueueCompute);
+  v.optional("limit_milli", &QueuePolicy::limit, kQueueCompute);
+  v.required("weight", &QueuePolicy::weight, Range{1, limits::kWeightMax});
+  v.optional("priority", &QueuePolicy::priority, kPriority);
+  v.optional("user_limit_milli", &QueuePolicy::user_limit, kQueueCompute);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<ClassPolicy>) {
+  v.required("priority", &ClassPolicy::priority, kPriority);
+  v.required("preemptible", &ClassPolicy::preemptible);
+  v.required("time_limit_default_ns", &ClassPolicy::time_limit_default, kNanoseconds);
+  v.required("time_limit_max_ns", &ClassPolicy::time_limit_max, kNanoseconds);
+}
+
+// The classes as an object: {"training":{...},"inference":{...},"interactive":{...}}.
+using ClassPolicies = std::array<ClassPolicy, kJobClassCount>;
+template <>
+struct Custom<ClassPolicies> {
+  static void write(Encoder& encoder, const ClassPolicies& classes) {
+    encoder.begin_object();
+    for (size_t i = 0; i < kJobClassCount; ++i) {
+      encoder.key(to_string(static_cast<JobClass>(i)));
+      encoder.put(classes[i], kPlain);
+    }
+    encoder.end_object();
+  }
+  static bool read(Decoder& decoder, Value value, ClassPolicies& classes) {
+    if (value.kind() != Kind::object) return decoder.refuse("must be an object, not " + value.describe());
+    MemberFinder finder(value);
+    const auto names = detail::enum_texts<JobClass>();
+    for (size_t i = 0; i < kJobClassCount; ++i) {
+      Value member = value;
+      if (!finder.find(names[i], &member)) {
+        return decoder.refuse("the field \"" + std::string(names[i]) + "\" is missing");
+      }
+      if (!decoder.read(member, classes[i], kPlain)) return decoder.in_member(names[i]);
+    }
+    return finder.found_all() || refuse_unknown(decoder, value, names);
+  }
+};
+
+template <class Visitor>
+void describe(Visitor& v, Of<Policy>) {
+  v.required("queues", &Policy::queues, List{limits::kQueues, kPlain});
+  v.required("default_queue", &Policy::default_queue, kQueuePath);
+  v.required("classes", &Policy::classes);
+  v.required("usage_half_life_ns", &Policy::usage_half_life, kNanoseconds);
+  v.required("minimum_runtime_ns", &Policy::minimum_runtime, kNanoseconds);
+  v.required("grace_default_ns", &Policy::grace_default, kNanoseconds);
+  v.required("backfill", &Policy::backfill);
+  v.required("users_share_gpu", &Policy::users_share_gpu);
+  v.required("jobs_per_user_max", &Policy::jobs_per_user_max, kCount32);
+}
+
+// --- what exists -----------------------------------------------------------------------------------------------
+template <class Visitor>
+void describe(Visitor& v, Of<GpuLink>) {
+  v.required("peer", &GpuLink::peer, kSmallId);
+  v.required("kind", &GpuLink::kind);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<Gpu>) {
+  v.required("id", &Gpu::id, kSmallId);
+  v.required("node", &Gpu::node, kSmallId);
+  v.required("uuid", &Gpu::uuid, kName);
+  v.required("index", &Gpu::index, kCount32);
+  v.required("minor", &Gpu::minor, kCount32);
+  v.required("type", &Gpu::type, kName);
+  v.required("name", &Gpu::name, kName);
+  v.required("memory_usable_mib", &Gpu::memory_usable, kMemoryMib);
+  v.required("numa_node", &Gpu::numa_node, Range{-1, INT32_MAX});
+  v.optional("mig_capable", &Gpu::mig_capable);
+  v.optional("links", &Gpu::links, List{limits::kGpuLinks, kPlain});
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<Node>) {
+  v.required("id", &Node::id, kSmallId);
+  v.required("name", &Node::name, kName);
+  v.optional("pool", &Node::pool, kName);
+  v.required("cpu_milli", &Node::cpu, Range{0, limits::kCpuMilliMax});
+  v.required("memory_mib", &Node::memory, kMemoryMib);
+  v.optional("labels", &Node::labels, Map{limits::kLabels, kName, kName});
+}
+
+// --- jobs --------------------------------------------------------------------------------------------------------
+template <class Visitor>
+void describe(Visitor& v, Of<Slice>) {
+  v.required("gpu", &Slice::gpu, kSmallId);
+  v.required("kind", &Slice::kind);
+  v.required("compute_milli", &Slice::compute, Range{0, limits::kComputeMilliMax});
+  v.required("memory_mib", &Slice::memory, kMemoryMib);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<TaskRequest>) {
+  v.required("gpu", &TaskRequest::gpu);
+  v.required("cpu_milli", &TaskRequest::cpu, Range{0, limits::kCpuMilliMax});
+  v.optional("memory_mib", &TaskRequest::memory, kMemoryMib);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<Owner>) {
+  v.required("uid", &Owner::uid, kCount32);
+  v.required("gid", &Owner::gid, kCount32);
+  v.required("user", &Owner::user, kName);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<JobSpec>) {
+  constexpr Text kHash{64};
+  v.required("owner", &JobSpec::owner);
+  v.required("queue", &JobSpec::queue, kQueuePath);
+  v.required("class", &JobSpec::job_class);
+  v.optional("priority", &JobSpec::priority, kPriority);
+  v.optional("preemptible", &JobSpec::preemptible);
+  v.optional("requeue", &JobSpec::requeue);
+  v.optional("interactive", &JobSpec::interactive);
+  v.required("task", &JobSpec::task);
+  v.required("tasks_min", &JobSpec::tasks_min, Range{1, limits::kTasksMax});
+  v.required("tasks_max", &JobSpec::tasks_max, Range{1, limits::kTasksMax});
+  v.required("time_limit_ns", &JobSpec::time_limit, Range{1, limits::kDurationNanosecondsMax});
+  v.required("grace_ns", &JobSpec::grace, kNanoseconds);
+  v.optional("begin", &JobSpec::begin, kTime);
+  v.optional("deadline", &JobSpec::deadline, kTime);
+  v.optional("dependencies", &JobSpec::dependencies, List{limits::kDependencies, kPlain});
+  v.optional("reservation", &JobSpec::reservation, kId);
+  v.optional("node_pool", &JobSpec::node_pool, kName);
+  v.optional("held", &JobSpec::held);
+  v.optional("payload_hash", &JobSpec::payload_hash, kHash);
+  v.optional("name_hash", &JobSpec::name_hash, kHash);
+}
+
+// --- events ---------------------------------------------------------------------------------------------------------
+template <class Visitor>
+void describe(Visitor& v, Of<PolicyChanged>) {
+  v.required("policy", &PolicyChanged::policy);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<NodeAdded>) {
+  v.required("node", &NodeAdded::node);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<NodeRemoved>) {
+  v.required("node", &NodeRemoved::node, kSmallId);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<GpuAdded>) {
+  v.required("gpu", &GpuAdded::gpu);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<GpuRemoved>) {
+  v.required("gpu", &GpuRemoved::gpu, kSmallId);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<HealthChanged>) {
+  v.required("gpu", &HealthChanged::gpu, kSmallId);
+  v.required("health", &HealthChanged::health);
+  v.optional("reason", &HealthChanged::reason, kSentence);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<GpuDrained>) {
+  v.required("gpu", &GpuDrained::gpu, kSmallId);
+  v.required("by", &GpuDrained::by, kName);
+  v.optional("reason", &GpuDrained::reason, kSentence);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<GpuUndrained>) {
+  v.required("gpu", &GpuUndrained::gpu, kSmallId);
+  v.required("by", &GpuUndrained::by, kName);
+}
+template <class Visitor>
+void describe(Visitor&, Of<Tick>) {}
+template <class Visitor>
+void describe(Visitor& v, Of<WallClockStepped>) {
+  v.required("by_ns", &WallClockStepped::by, Range{-INT64_MAX, INT64_MAX});
+}
+template <class Visitor>
+void describe(Visitor& v, Of<JobSubmitted>) {
+  v.required("job", &JobSubmitted::job, kId);
+  v.required("spec", &JobSubmitted::spec);
+  v.optional("array", &JobSubmitted::array);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<JobCancelled>) {
+  v.required("job", &JobCancelled::job, kId);
+  v.required("by", &JobCancelled::by, kName);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<JobHeld>) {
+  v.required("job", &JobHeld::job, kId);
+  v.required("by", &JobHeld::by, kName);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<JobReleased>) {
+  v.required("job", &JobReleased::job, kId);
+  v.required("by", &JobReleased::by, kName);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<TaskStarted>) {
+  v.required("task", &TaskStarted::task);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<TaskStartFailed>) {
+  v.required("task", &TaskStartFailed::task);
+  v.optional("retry", &TaskStartFailed::retry);
+  v.optional("reason", &TaskStartFailed::reason, kSentence);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<TaskExited>) {
+  v.required("task", &TaskExited::task);
+  v.required("cause", &TaskExited::cause);
+  v.optional("code", &TaskExited::code, Range{INT32_MIN, INT32_MAX});
+  v.optional("signal", &TaskExited::signal, Range{0, 1024});
+}
+template <class Visitor>
+void describe(Visitor& v, Of<SliceReleased>) {
+  v.required("task", &SliceReleased::task);
+  v.required("gpu", &SliceReleased::gpu, kSmallId);
+}
+
+// --- decisions --------------------------------------------------------------------------------------------------------
+template <class Visitor>
+void describe(Visitor& v, Of<Start>) {
+  v.required("task", &Start::task);
+  v.required("node", &Start::node, kSmallId);
+  v.optional("slices", &Start::slices, List{limits::kSlicesPerTask, kPlain});
+}
+template <class Visitor>
+void describe(Visitor& v, Of<Stop>) {
+  v.required("task", &Stop::task);
+  v.required("reason", &Stop::reason);
+  v.optional("beneficiary", &Stop::beneficiary, kId);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<End>) {
+  v.required("job", &End::job, kId);
+  v.required("state", &End::state);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<Requeue>) {
+  v.required("job", &Requeue::job, kId);
+  v.required("attempt", &Requeue::attempt, Range{1, UINT32_MAX});
+  v.required("reason", &Requeue::reason);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<WakeAt>) {
+  v.required("time", &WakeAt::time, kTime);
+}
+
+}  // namespace tranche::json
+
+namespace tranche {
+
+inline std::string check_decoded(const Policy& policy) {
+  for (size_t i = 1; i < policy.queues.size(); ++i) {
+    if (policy.queues[i - 1].path >= policy.queues[i].path) return "queues must be sorted by path and distinct";
+  }
+  return "";
+}
+
+inline std::string check_decoded(const JobSpec& spec) {
+  if (spec.tasks_min > spec.tasks_max) return "tasks_min must not be above tasks_max";
+  return "";
+}
+
+inline std::string check_decoded(const End& end) {
+  return is_final(end.state) ? "" : "state must be a final one";
+}
+
+}  // namespace tranche

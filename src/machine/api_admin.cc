@@ -1,0 +1,61 @@
+#include "machine/api_server.h"
+#include "machine/doctor.h"
+
+namespace tranche::machine {
+
+void ApiServer::status(Call& call) {
+  const scheduler::Scheduler& scheduler = parts_.engine.scheduler();
+  api::StatusReport report;
+  report.version = TRANCHE_VERSION;
+  report.started = started_;
+  report.gpus = static_cast<uint32_t>(scheduler.gpus().size());
+  for (const JobId id : scheduler.live_jobs()) {
+    const JobRecord* job = parts_.engine.jobs().find(id);
+    if (job == nullptr) continue;
+    const bool waits = job->state == JobState::pending || job->state == JobState::held;
+    ++(waits ? report.jobs_waiting : report.jobs_running);
+  }
+  report.journal_seq = parts_.engine.last_seq().value();
+  report.state_hash = scheduler.state_hash();
+  report.mode = parts_.config.emulated == EmulatedNodes::yes ? "system, emulated" : "system";
+  report.tiers = {"whole GPUs: enforced by the kernel's device filter",
+                  "fractions: unenforced, nothing holds a job to its part yet"};
+  call.responder.respond(json_response(200, api::encode(report)));
+}
+
+void ApiServer::doctor(Call& call) {
+  const auto report = examine(parts_.config, parts_.engine, parts_.gpus, parts_.tasks,
+                              parts_.engine.journal().trouble());
+  call.responder.respond(json_response(200, api::encode(report)));
+}
+
+void ApiServer::check_config(Call& call) {
+  ConfigPosition where;
+  const auto config = parse_config_text(call.request.body, "configuration", &where);
+  if (!config) {
+    api::Problem problem = api::to_problem(config.error());
+    if (where.line > 0) {
+      problem.line = where.line;
+      problem.column = where.column;
+    }
+    HttpResponse response = json_response(problem.status, api::encode(problem));
+    response.content_type = "application/problem+json";
+    return call.responder.respond(std::move(response));
+  }
+  api::PolicySummary summary;
+  summary.queues = static_cast<uint32_t>(config->policy.queues.size());
+  summary.changed = config->policy != parts_.engine.scheduler().policy();
+  summary.sentences = explain_policy(config->policy);
+  call.responder.respond(json_response(200, api::encode(summary)));
+}
+
+void ApiServer::reload(Call& call) {
+  if (!call.caller.is_operator) {
+    return call.responder.respond(Error(ErrorCode::denied, "only operators may reload the configuration"));
+  }
+  const auto summary = parts_.reload();
+  if (!summary) return call.responder.respond(summary.error());
+  call.responder.respond(json_response(200, api::encode(*summary)));
+}
+
+}  // namespace tranche::machine

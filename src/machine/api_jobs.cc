@@ -1,0 +1,354 @@
+#include <algorithm>
+
+#include "base/quantity_text.h"
+#include "linux/digest.h"
+#include "linux/log.h"
+#include "machine/admission.h"
+#include "machine/api_server.h"
+
+namespace tranche::machine {
+
+struct ApiServer::Submission {
+  AdmittedJob job;
+  RequestPointer request;
+  StoredPayload payload;
+  std::optional<IdempotencyKey> idempotency;
+};
+
+namespace {
+
+constexpr std::string_view kAttachProtocol = "tranche-attach";
+constexpr size_t kIdempotencyKeyMax = 128;
+constexpr Duration kWaitMax = kHour;
+
+Result<std::optional<IdempotencyKey>> idempotency_key(const HttpRequest& request, uint32_t uid) {
+  const std::string* key = request.header("Idempotency-Key");
+  if (key == nullptr) return std::optional<IdempotencyKey>();
+  if (key->empty() || key->size() > kIdempotencyKeyMax) {
+    return fail(ErrorCode::invalid_argument, "an Idempotency-Key has 1 to 128 characters");
+  }
+  return std::optional<IdempotencyKey>(IdempotencyKey{uid, *key});
+}
+
+bool matches(const HttpRequest& request, const JobRecord& job) {
+  if (const std::string* user = request.query_value("user"); user && job.spec->owner.user != *user) return false;
+  if (const std::string* queue = request.query_value("queue")) {
+    if (job.spec->queue != *queue && !job.spec->queue.starts_with(*queue + "/")) return false;
+  }
+  if (const std::string* state = request.query_value("state")) {
+    return to_string(job.state) == *state;
+  }
+  const std::string* all = request.query_value("all");
+  return (all != nullptr && *all == "true") || !is_final(job.state);
+}
+
+}  // namespace
+
+Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool interactive) {
+  if (!parts_.engine.journal().trouble().empty()) {
+    return fail(ErrorCode::storage_full, "no job can be taken now, since it could not be kept: " +
+                                             parts_.engine.journal().trouble() +
+                                             "; free some space in the state directory");
+  }
+  TRY_ASSIGN(api::SubmitRequest request, api::decode<api::SubmitRequest>(call.request.body));
+  Submission submission;
+  const scheduler::Scheduler& scheduler = parts_.engine.scheduler();
+  TRY_ASSIGN(submission.job, admit(request, call.caller, scheduler.policy(), interactive));
+  TRY(scheduler.check(submission.job.spec, submission.job.array));
+  TRY_ASSIGN(submission.idempotency, idempotency_key(call.request, call.caller.uid));
+  submission.payload.content = api::encode(request);
+  submission.payload.hash = sha256_hex(submission.payload.content);
+  submission.payload.name = submission.job.name;
+  submission.job.spec.payload_hash = submission.payload.hash;
+  submission.request = std::make_shared<const api::SubmitRequest>(std::move(request));
+  return submission;
+}
+
+void ApiServer::record_submission(Submission submission, std::function<void(JobId)> durable) {
+  const JobId job = parts_.engine.jobs().next_id();
+  if (submission.idempotency) {
+    answered_[{submission.idempotency->uid, submission.idempotency->key}] = job;
+  }
+  Engine::Attachment attachment;
+  attachment.payload = std::move(submission.payload);
+  attachment.idempotency = std::move(submission.idempotency);
+  attachment.request = std::move(submission.request);
+  if (durable) attachment.durable = [job, durable = std::move(durable)] { durable(job); };
+  parts_.engine.record(JobSubmitted{job, std::move(submission.job.spec), std::move(submission.job.array)},
+                       std::move(attachment));
+}
+
+void ApiServer::submit(Call& call) {
+  auto submission = prepare_submission(call, false);
+  if (!submission) return call.responder.respond(submission.error());
+  if (const std::string* dry = call.request.query_value("dry_run"); dry != nullptr && *dry == "true") {
+    return dry_run(call, *submission);
+  }
+  if (submission->idempotency) {
+    const auto answered = answered_.find({submission->idempotency->uid, submission->idempotency->key});
+    if (answered != answered_.end()) return answer_submitted(std::move(call.responder), answered->second);
+  }
+  auto responder = std::make_shared<Responder>(std::move(call.responder));
+  record_submission(std::move(*submission),
+                    [this, responder](JobId job) { answer_submitted(std::move(*responder), job); });
+}
+
+void ApiServer::dry_run(Call& call, const Submission& submission) {
+  api::DryRunResponse answer;
+  answer.forecast = parts_.engine.scheduler().forecast(submission.job.spec);
+  answer.would_start = answer.forecast.known && answer.forecast.start <= parts_.engine.now();
+  answer.reason = answer.would_start ? "It would start at once."
+                  : answer.forecast.known
+                      ? "It would start by " + format_time(answer.forecast.start) + " at the latest, by time limits."
+                      : "It would wait; when it starts cannot be told from time limits.";
+  call.responder.respond(json_response(200, api::encode(answer)));
+}
+
+void ApiServer::answer_submitted(Responder responder, JobId id) {
+  const JobRecord* job = parts_.engine.jobs().find(id);
+  if (job == nullptr) return responder.respond(Error(ErrorCode::internal, "the job was lost: report this"));
+  api::SubmitResponse answer;
+  answer.job = id;
+  if (job->array.is_set()) answer.array = api::ArrayRange{id, job->array_count};
+  answer.state = job->state;
+  if (job->state == JobState::pending || job->state == JobState::held) {
+    if (auto why = parts_.engine.scheduler().why(id)) answer.explanation = std::move(*why);
+  }
+  responder.respond(json_response(201, api::encode(answer)));
+}
+
+void ApiServer::run(Call& call) {
+  if (!call.request.wants_upgrade(kAttachProtocol)) {
+    return call.responder.respond(
+        Error(ErrorCode::invalid_argument, "a foreground job needs `Upgrade: tranche-attach`: use `tranche run`"));
+  }
+  auto submission = prepare_submission(call, true);
+  if (!submission) return call.responder.respond(submission.error());
+  const JobId job = parts_.engine.jobs().next_id();
+  const bool terminal = submission->request->pty;
+  parts_.sessions.expect(job);
+  record_submission(std::move(*submission), {});
+  (void)call.responder.upgrade(kAttachProtocol, {{"Tranche-Job", std::to_string(job.value())}},
+                               [this, job, terminal](UniqueFd client, const std::string&) {
+                                 parts_.sessions.add(job, std::move(client), {terminal, 0, 0});
+                               });
+}
+
+void ApiServer::attach(Call& call) {
+  JobRecord* job = find_job(call);
+  if (job == nullptr) return;
+  if (job->spec->owner.uid != call.caller.uid) {
+    return call.responder.respond(Error(ErrorCode::denied, "job " + job->display() + " belongs to " +
+                                                               job->spec->owner.user + ": only the owner may attach"));
+  }
+  if (is_final(job->state) || !job->spec->interactive) {
+    return call.responder.respond(Error(ErrorCode::conflict, "job " + job->display() + " has no terminal to attach to"));
+  }
+  const JobId id = job->id;
+  const TaskKey task{id, 0, job->attempt};
+  const bool waits = job->tasks.empty();
+  (void)call.responder.upgrade(kAttachProtocol, {{"Tranche-Job", std::to_string(id.value())}},
+                               [this, id, task, waits](UniqueFd client, const std::string&) {
+                                 if (waits) return parts_.sessions.add(id, std::move(client), {});
+                                 parts_.tasks.attach(task, std::move(client), [](Result<void>) {});
+                               });
+}
+
+JobRecord* ApiServer::find_job(Call& call) {
+  const auto id = parse_integer(call.parameters.at(0), 1, INT64_MAX / 2, "job id");
+  if (!id) {
+    call.responder.respond(id.error());
+    return nullptr;
+  }
+  JobRecord* job = parts_.engine.jobs().find(JobId(static_cast<uint64_t>(*id)));
+  if (job == nullptr) {
+    call.responder.respond(Error(ErrorCode::not_found, "there is no job " + call.parameters[0] +
+                                                           ": `tranche ls -a` lists all"));
+  }
+  return job;
+}
+
+void ApiServer::answer_job(Responder responder, JobId id, const Caller& caller) {
+  const JobRecord* job = parts_.engine.jobs().find(id);
+  responder.respond(json_response(200, api::encode(job_summary(view_source(), *job, caller, true))));
+}
+
+void ApiServer::list_jobs(Call& call) {
+  answer_page(call, [&](const JobRecord& job) { return matches(call.request, job); }, false);
+}
+
+void ApiServer::history(Call& call) {
+  Time since;
+  if (const std::string* text = call.request.query_value("since")) {
+    const auto time = parse_time(*text);
+    if (!time) return call.responder.respond(time.error());
+    since = *time;
+  }
+  const std::string* user = call.request.query_value("user");
+  answer_page(
+      call,
+      [&](const JobRecord& job) {
+        return is_final(job.state) && job.ended >= since && (user == nullptr || job.spec->owner.user == *user);
+      },
+      true);
+}
+
+void ApiServer::answer_page(Call& call, const std::function<bool(const JobRecord&)>& wanted, bool newest_first) {
+  const auto limit = page_limit(call.request);
+  if (!limit) return call.responder.respond(limit.error());
+  JobId cursor;
+  if (const std::string* text = call.request.query_value("cursor")) {
+    const auto id = parse_integer(*text, 1, INT64_MAX / 2, "cursor");
+    if (!id) return call.responder.respond(id.error());
+    cursor = JobId(static_cast<uint64_t>(*id));
+  }
+  const ViewSource source = view_source();
+  api::JobList list;
+  const auto take = [&](const JobRecord& job) {
+    if (!wanted(job)) return true;
+    if (list.jobs.size() == *limit) {
+      list.next_cursor = std::to_string(list.jobs.back().job.value());
+      return false;
+    }
+    list.jobs.push_back(job_summary(source, job, call.caller, list.jobs.size() < 200));
+    return true;
+  };
+  const auto& jobs = parts_.engine.jobs().all();
+  if (newest_first) {
+    auto from = cursor.is_set() ? jobs.lower_bound(cursor) : jobs.end();
+    while (from != jobs.begin()) {
+      --from;
+      if (!take(from->second)) break;
+    }
+  } else {
+    for (auto from = jobs.upper_bound(cursor); from != jobs.end(); ++from) {
+      if (!take(from->second)) break;
+    }
+  }
+  call.responder.respond(json_response(200, api::encode(list)));
+}
+
+void ApiServer::show_job(Call& call) {
+  const JobRecord* job = find_job(call);
+  if (job == nullptr) return;
+  if (!call.caller.may_control(job->spec->owner.uid)) {
+    const auto detail = job_detail(view_source(), *job, call.caller, nullptr);
+    return call.responder.respond(json_response(200, api::encode(detail)));
+  }
+  if (job->request) {
+    const auto detail = job_detail(view_source(), *job, call.caller, job->request.get());
+    return call.responder.respond(json_response(200, api::encode(detail)));
+  }
+  auto responder = std::make_shared<Responder>(std::move(call.responder));
+  parts_.engine.journal().read_payload(
+      job->spec->payload_hash, [this, responder, id = job->id, caller = call.caller](Result<std::string> content) {
+        auto request = content ? api::decode<api::SubmitRequest>(*content)
+                               : Result<api::SubmitRequest>(fail(content.error().clone()));
+        const JobRecord* record = parts_.engine.jobs().find(id);
+        const auto detail = job_detail(view_source(), *record, caller, request ? &*request : nullptr);
+        responder->respond(json_response(200, api::encode(detail)));
+      });
+}
+
+void ApiServer::why(Call& call) {
+  const JobRecord* job = find_job(call);
+  if (job == nullptr) return;
+  if (auto explanation = parts_.engine.scheduler().why(job->id)) {
+    return call.responder.respond(json_response(200, api::encode(*explanation)));
+  }
+  Explanation ended;
+  ended.job = job->id;
+  ended.state = job->state;
+  ended.reason = "It has ended: " + std::string(to_string(job->state)) +
+                 (job->reason.empty() ? "" : " (" + job->reason + ")") + ".";
+  call.responder.respond(json_response(200, api::encode(ended)));
+}
+
+void ApiServer::change_job(Call& call, const char* verb,
+                           const std::function<Result<EventPayload>(const JobRecord&)>& make) {
+  const JobRecord* job = find_job(call);
+  if (job == nullptr) return;
+  if (!call.caller.may_control(job->spec->owner.uid)) {
+    log(LogLevel::notice, "denied",
+        {{"verb", verb}, {"uid", call.caller.uid}, {"user", call.caller.user}, {"job", job->id.value()}});
+    return call.responder.respond(Error(ErrorCode::denied, "job " + job->display() + " belongs to " +
+                                                               job->spec->owner.user +
+                                                               ": only the owner and operators may " + verb + " it"));
+  }
+  auto payload = make(*job);
+  if (!payload) return call.responder.respond(payload.error());
+  auto responder = std::make_shared<Responder>(std::move(call.responder));
+  Engine::Attachment attachment;
+  attachment.durable = [this, responder, id = job->id, caller = call.caller] {
+    answer_job(std::move(*responder), id, caller);
+  };
+  parts_.engine.record(std::move(*payload), std::move(attachment));
+}
+
+void ApiServer::cancel(Call& call) {
+  change_job(call, "cancel", [&](const JobRecord& job) -> Result<EventPayload> {
+    if (is_final(job.state)) {
+      return fail(ErrorCode::conflict, "job " + job.display() + " has ended already (" +
+                                           std::string(to_string(job.state)) + ")");
+    }
+    return EventPayload(JobCancelled{job.id, call.caller.user});
+  });
+}
+
+void ApiServer::hold(Call& call) {
+  change_job(call, "hold", [&](const JobRecord& job) -> Result<EventPayload> {
+    if (job.state != JobState::pending) {
+      return fail(ErrorCode::conflict, "job " + job.display() + " is " + std::string(to_string(job.state)) +
+                                           ": only a waiting job can be held");
+    }
+    return EventPayload(JobHeld{job.id, call.caller.user});
+  });
+}
+
+void ApiServer::release(Call& call) {
+  change_job(call, "release", [&](const JobRecord& job) -> Result<EventPayload> {
+    if (job.state != JobState::held) {
+      return fail(ErrorCode::conflict, "job " + job.display() + " is " + std::string(to_string(job.state)) +
+                                           ", not held");
+    }
+    return EventPayload(JobReleased{job.id, call.caller.user});
+  });
+}
+
+void ApiServer::wait(Call& call) {
+  const JobRecord* job = find_job(call);
+  if (job == nullptr) return;
+  if (is_final(job->state)) return answer_job(std::move(call.responder), job->id, call.caller);
+  Duration timeout = kWaitMax;
+  if (const std::string* text = call.request.query_value("timeout")) {
+    const auto asked = parse_duration(*text);
+    if (!asked) return call.responder.respond(asked.error());
+    timeout = std::min(*asked, kWaitMax);
+  }
+  auto waiter = std::make_shared<Waiter>(Waiter{std::move(call.responder), call.caller, nullptr});
+  const JobId id = job->id;
+  const auto drop = [this, id, weak = std::weak_ptr(waiter)] {
+    const auto [begin, end] = waiters_.equal_range(id);
+    for (auto entry = begin; entry != end; ++entry) {
+      if (entry->second == weak.lock()) return void(waiters_.erase(entry));
+    }
+  };
+  waiter->timeout = parts_.reactor.at(parts_.reactor.clock().since_boot() + timeout, [weak = std::weak_ptr(waiter), drop] {
+    if (const auto late = weak.lock()) {
+      late->responder.respond(Error(ErrorCode::timed_out, "the job has not ended yet: ask again"));
+      drop();
+    }
+  });
+  waiter->responder.on_gone(drop);
+  waiters_.emplace(id, std::move(waiter));
+}
+
+void ApiServer::answer_waiters(JobId job) {
+  const auto [begin, end] = waiters_.equal_range(job);
+  std::vector<std::shared_ptr<Waiter>> ready;
+  for (auto entry = begin; entry != end; ++entry) ready.push_back(entry->second);
+  waiters_.erase(begin, end);
+  for (const auto& waiter : ready) answer_job(std::move(waiter->responder), job, waiter->caller);
+}
+
+}  // namespace tranche::machine

@@ -1,0 +1,79 @@
+#include "machine/api_server.h"
+
+#include "base/quantity_text.h"
+#include "linux/log.h"
+
+namespace tranche::machine {
+namespace {
+
+constexpr size_t kPageDefault = 1000;
+constexpr size_t kPageMax = 10'000;
+
+}  // namespace
+
+std::span<const HttpRoute<ApiServer::Handler>> ApiServer::routes() {
+  static constexpr HttpRoute<Handler> kRoutes[] = {
+      {"POST", "/v1/jobs", &ApiServer::submit},
+      {"GET", "/v1/jobs", &ApiServer::list_jobs},
+      {"POST", "/v1/run", &ApiServer::run},
+      {"GET", "/v1/jobs/{id}", &ApiServer::show_job},
+      {"GET", "/v1/jobs/{id}/why", &ApiServer::why},
+      {"GET", "/v1/jobs/{id}/wait", &ApiServer::wait},
+      {"POST", "/v1/jobs/{id}/attach", &ApiServer::attach},
+      {"POST", "/v1/jobs/{id}/cancel", &ApiServer::cancel},
+      {"POST", "/v1/jobs/{id}/hold", &ApiServer::hold},
+      {"POST", "/v1/jobs/{id}/release", &ApiServer::release},
+      {"GET", "/v1/history", &ApiServer::history},
+      {"GET", "/v1/gpus", &ApiServer::gpus},
+      {"POST", "/v1/gpus/{index}/drain", &ApiServer::drain},
+      {"POST", "/v1/gpus/{index}/undrain", &ApiServer::undrain},
+      {"GET", "/v1/who", &ApiServer::who},
+      {"GET", "/v1/queues", &ApiServer::queues},
+      {"GET", "/v1/share", &ApiServer::share},
+      {"GET", "/v1/events", &ApiServer::events},
+      {"GET", "/v1/status", &ApiServer::status},
+      {"GET", "/v1/doctor", &ApiServer::doctor},
+      {"POST", "/v1/config/check", &ApiServer::check_config},
+      {"POST", "/v1/reload", &ApiServer::reload},
+  };
+  return kRoutes;
+}
+
+ApiServer::ApiServer(Parts parts) : parts_(std::move(parts)), started_(parts_.reactor.clock().wall()) {}
+
+void ApiServer::handle(HttpRequest request, Responder responder) {
+  const auto match = match_route(routes(), request.method, request.path);
+  if (match.route == nullptr) {
+    if (match.allowed_methods.empty()) {
+      return responder.respond(Error(ErrorCode::not_found, "there is no " + request.path + ": see api/openapi.yaml"));
+    }
+    return responder.respond(problem_response(405, "method_not_allowed", "use " + match.allowed_methods));
+  }
+  if (!request.peer.credentials) {
+    return responder.respond(Error(ErrorCode::denied, "who you are is known on the Unix socket only"));
+  }
+  Call call{std::move(request), std::move(responder), {}, {}};
+  for (size_t i = 0; i < match.parameters.count; ++i) call.parameters.emplace_back(match.parameters[i]);
+  call.caller = identify_caller(*call.request.peer.credentials, parts_.config, parts_.users);
+  (this->*match.route->action)(call);
+}
+
+ViewSource ApiServer::view_source() const {
+  return {parts_.engine, parts_.gpus, parts_.users, parts_.reactor.clock()};
+}
+
+HttpResponse json_response(int status, std::string body) {
+  HttpResponse response;
+  response.status = status;
+  response.body = std::move(body);
+  return response;
+}
+
+Result<size_t> page_limit(const HttpRequest& request) {
+  const std::string* text = request.query_value("limit");
+  if (text == nullptr) return kPageDefault;
+  TRY_ASSIGN(const int64_t limit, parse_integer(*text, 1, kPageMax, "limit"));
+  return static_cast<size_t>(limit);
+}
+
+}  // namespace tranche::machine

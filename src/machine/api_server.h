@@ -1,0 +1,118 @@
+// The HTTP API v1: a table of routes, and for each a handler that knows who asks. The contract is
+// api/openapi.yaml; handlers by topic are in api_jobs.cc, api_gpus.cc, api_queues.cc, api_events.cc and
+// api_admin.cc.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "codec/config.h"
+#include "linux/http_router.h"
+#include "linux/http_server.h"
+#include "machine/caller.h"
+#include "machine/gpu_manager.h"
+#include "machine/interactive_sessions.h"
+#include "machine/task_host.h"
+#include "machine/views.h"
+
+namespace tranche::machine {
+
+class ApiServer final : public StepObserver {
+ public:
+  struct Parts {
+    Reactor& reactor;
+    Engine& engine;
+    GpuManager& gpus;
+    TaskHost& tasks;
+    InteractiveSessions& sessions;
+    UserDirectory& users;
+    DaemonConfig& config;
+    // Reads the configuration anew and records the change; what it means, or why it was refused.
+    std::function<Result<api::PolicySummary>()> reload;
+  };
+  explicit ApiServer(Parts parts);
+
+  // The HttpServer's handler.
+  void handle(HttpRequest request, Responder responder);
+
+  void on_step(const JournalRow& row) override;
+  void on_durable(const JournalRow& row) override;
+
+  // Restored from the journal: which submissions have been answered already.
+  void remember(const IdempotencyKey& key, JobId job) { answered_[{key.uid, key.key}] = job; }
+
+  struct Call {
+    HttpRequest request;
+    Responder responder;
+    Caller caller;
+    std::vector<std::string> parameters;  // of the route's pattern, in order
+  };
+  using Handler = void (ApiServer::*)(Call& call);
+  static std::span<const HttpRoute<Handler>> routes();
+
+ private:
+  // api_jobs.cc
+  void submit(Call& call);
+  void run(Call& call);
+  void list_jobs(Call& call);
+  void show_job(Call& call);
+  void why(Call& call);
+  void cancel(Call& call);
+  void hold(Call& call);
+  void release(Call& call);
+  void wait(Call& call);
+  void attach(Call& call);
+  void history(Call& call);
+  // api_gpus.cc
+  void gpus(Call& call);
+  void drain(Call& call);
+  void undrain(Call& call);
+  void who(Call& call);
+  // api_queues.cc
+  void queues(Call& call);
+  void share(Call& call);
+  // api_events.cc
+  void events(Call& call);
+  // api_admin.cc
+  void status(Call& call);
+  void doctor(Call& call);
+  void check_config(Call& call);
+  void reload(Call& call);
+
+  // A checked submission, ready to be recorded.
+  struct Submission;
+  Result<Submission> prepare_submission(Call& call, bool interactive);
+  void dry_run(Call& call, const Submission& submission);
+  void record_submission(Submission submission, std::function<void(JobId)> durable);
+  void answer_submitted(Responder responder, JobId job);
+  // The job of the route's first parameter, or an answered error.
+  JobRecord* find_job(Call& call);
+  void change_job(Call& call, const char* verb, const std::function<Result<EventPayload>(const JobRecord&)>& make);
+  void answer_job(Responder responder, JobId job, const Caller& caller);
+  void answer_page(Call& call, const std::function<bool(const JobRecord&)>& wanted, bool newest_first);
+  void answer_waiters(JobId job);
+  void send_backlog(std::shared_ptr<struct EventFollower> follower);
+  ViewSource view_source() const;
+
+  struct Waiter {
+    Responder responder;
+    Caller caller;
+    Reactor::Handle timeout;
+  };
+
+  Parts parts_;
+  Time started_;
+  std::map<std::pair<uint32_t, std::string>, JobId> answered_;  // idempotency keys
+  std::multimap<JobId, std::shared_ptr<Waiter>> waiters_;
+  std::vector<std::shared_ptr<struct EventFollower>> followers_;
+};
+
+// A JSON answer.
+HttpResponse json_response(int status, std::string body);
+// "limit" of a query, within 1..1000.
+Result<size_t> page_limit(const HttpRequest& request);
+
+}  // namespace tranche::machine

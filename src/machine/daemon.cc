@@ -1,0 +1,80 @@
+#include "machine/daemon.h"
+
+#include "linux/log.h"
+
+namespace tranche::machine {
+namespace {
+
+constexpr const char* kBootIdNote = "boot_id";
+
+}  // namespace
+
+Daemon::Daemon(Parts parts) : parts_(std::move(parts)) {}
+
+Result<std::unique_ptr<Daemon>> Daemon::create(Parts parts) {
+  std::unique_ptr<Daemon> daemon(new Daemon(std::move(parts)));
+  TRY(daemon->recover());
+  return daemon;
+}
+
+Result<void> Daemon::recover() {
+  TRY_ASSIGN(journal_, Journal::open(parts_.config.state_dir, parts_.reactor));
+  engine_ = std::make_unique<Engine>(parts_.reactor, *journal_);
+  uint64_t rows = 0;
+  TRY(journal_->read_all([&](RecordedStep step) -> Result<void> {
+    engine_->restore(step);
+    ++rows;
+    return {};
+  }));
+  std::unordered_map<std::string, std::string> names;
+  TRY(journal_->read_names([&](std::string hash, std::string name) { names.emplace(std::move(hash), std::move(name)); }));
+  engine_->jobs().set_names(names);
+  TRY_ASSIGN(const std::string last_boot, journal_->read_note(kBootIdNote));
+  rebooted_ = !last_boot.empty() && last_boot != parts_.boot_id;
+  TRY(journal_->write_note(kBootIdNote, parts_.boot_id));
+  log(LogLevel::info, "recovered", {{"rows", rows}, {"jobs", engine_->jobs().all().size()}, {"rebooted", rebooted_}});
+  engine_->resume();
+
+  gpus_ = std::make_unique<GpuManager>(parts_.reactor, *engine_, parts_.gpus, parts_.config.manage);
+  sessions_ = std::make_unique<InteractiveSessions>(parts_.reactor, *engine_);
+  releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_);
+  runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
+                                                           *sessions_, *releases_, parts_.users});
+  api_ = std::make_unique<ApiServer>(ApiServer::Parts{parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_,
+                                                      parts_.users, parts_.config, [this] { return reload(); }});
+  TRY(journal_->read_idempotency([&](IdempotencyKey key, JobId job) { api_->remember(key, job); }));
+  return {};
+}
+
+void Daemon::start(std::function<void()> ready) {
+  // The runner first: it prepares what a step decided before anybody else spends time on it.
+  engine_->add_observer(*runner_);
+  engine_->add_observer(*sessions_);
+  engine_->add_observer(*api_);
+  runner_->resume(rebooted_);
+  if (parts_.config.policy != engine_->scheduler().policy()) engine_->record(PolicyChanged{parts_.config.policy});
+  gpus_->discover(std::move(ready));
+}
+
+Result<api::PolicySummary> Daemon::reload() {
+  TRY_ASSIGN(DaemonConfig fresh, parts_.read_config());
+  api::PolicySummary summary;
+  summary.queues = static_cast<uint32_t>(fresh.policy.queues.size());
+  summary.changed = fresh.policy != engine_->scheduler().policy();
+  summary.sentences = explain_policy(fresh.policy);
+  DaemonConfig others = fresh;
+  others.policy = parts_.config.policy;
+  others.operator_groups = parts_.config.operator_groups;
+  others.operator_users = parts_.config.operator_users;
+  if (others != parts_.config) {
+    summary.sentences.push_back("Changes outside [policy], [class] and [queue] and of the operators take effect "
+                                "when tranched is restarted.");
+  }
+  parts_.config.operator_groups = fresh.operator_groups;
+  parts_.config.operator_users = fresh.operator_users;
+  parts_.config.policy = fresh.policy;
+  if (summary.changed) engine_->record(PolicyChanged{std::move(fresh.policy)});
+  return summary;
+}
+
+}  // namespace tranche::machine

@@ -1,0 +1,66 @@
+// The daemon as an object: everything behind the seams, put together and brought back from its journal.
+//
+// With a ManualReactor, a SimulatedHost and a simulated task host the whole of it runs in one process on
+// virtual time. Construction order, each part using those before it:
+//   journal, engine (recovered), gpu manager, sessions, releases, task runner, API
+// Threading: the reactor's thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "machine/api_server.h"
+#include "machine/engine.h"
+#include "machine/gpu_manager.h"
+#include "machine/interactive_sessions.h"
+#include "machine/journal.h"
+#include "machine/release_watch.h"
+#include "machine/task_runner.h"
+#include "machine/user_directory.h"
+
+namespace tranche::machine {
+
+class Daemon {
+ public:
+  struct Parts {
+    Reactor& reactor;
+    GpuHost& gpus;
+    TaskHost& tasks;
+    UserDirectory& users;
+    DaemonConfig config;
+    std::string boot_id;
+    // Reads the configuration files again; for reload.
+    std::function<Result<DaemonConfig>()> read_config;
+  };
+
+  // Opens the journal and restores from it.
+  static Result<std::unique_ptr<Daemon>> create(Parts parts);
+
+  // Takes up what was running, asks the inventory; `ready` once both are under way and clients may come.
+  // The task host's listener is listener(); open it after this.
+  void start(std::function<void()> ready);
+
+  TaskListener& listener() { return *runner_; }
+  ApiServer& api() { return *api_; }
+  Engine& engine() { return *engine_; }
+
+  // The configuration was changed on disk: a new policy enters as one event; what needs a restart is named.
+  Result<api::PolicySummary> reload();
+
+ private:
+  explicit Daemon(Parts parts);
+  Result<void> recover();
+
+  Parts parts_;
+  bool rebooted_ = false;
+  std::unique_ptr<Journal> journal_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<GpuManager> gpus_;
+  std::unique_ptr<InteractiveSessions> sessions_;
+  std::unique_ptr<ReleaseWatch> releases_;
+  std::unique_ptr<TaskRunner> runner_;
+  std::unique_ptr<ApiServer> api_;
+};
+
+}  // namespace tranche::machine

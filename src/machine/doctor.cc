@@ -1,0 +1,99 @@
+#include "machine/doctor.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "linux/files.h"
+
+namespace tranche::machine {
+namespace {
+
+using api::CheckStatus;
+using api::DoctorCheck;
+
+DoctorCheck driver_check(GpuManager& gpus) {
+  const GpuSourceStatus source = gpus.host().source();
+  if (!source.answering) {
+    return {"driver", CheckStatus::warn, source.problem.empty() ? "no NVIDIA driver answers" : source.problem,
+            "install NVIDIA's driver, or set driver.library_dir; `tranche-emulator start` gives emulated GPUs"};
+  }
+  return {"driver", CheckStatus::ok, "version " + gpus.driver_version() + " answers", ""};
+}
+
+DoctorCheck gpu_check(const Engine& engine, const GpuManager& gpus) {
+  const auto views = engine.scheduler().gpus();
+  std::string trouble;
+  for (const auto& view : views) {
+    if (view.health == Health::ok && !view.drained) continue;
+    trouble += (trouble.empty() ? "" : "; ") + ("GPU " + std::to_string(view.gpu->index)) +
+               (view.drained ? " is drained" : " is " + std::string(to_string(view.health))) +
+               (view.reason.empty() ? "" : " (" + view.reason + ")");
+  }
+  for (const std::string& problem : gpus.problems()) trouble += (trouble.empty() ? "" : "; ") + problem;
+  if (!trouble.empty()) {
+    return {"gpus", CheckStatus::warn, trouble, "a drained GPU comes back with `tranche admin undrain`, or by "
+                                                "itself when it lets go of what held it"};
+  }
+  if (views.empty()) return {"gpus", CheckStatus::warn, "there are none", "jobs without GPUs run all the same"};
+  return {"gpus", CheckStatus::ok, std::to_string(views.size()) + " usable", ""};
+}
+
+DoctorCheck launcher_check(const TaskHost& tasks) {
+  if (tasks.is_connected()) return {"launcher", CheckStatus::ok, "connected", ""};
+  return {"launcher", CheckStatus::fail, "tranche-launcher does not answer: no job can start",
+          "start it: `systemctl start tranche-launcher`, or `tranche-up start`"};
+}
+
+DoctorCheck journal_check(const DaemonConfig& config, const std::string& trouble) {
+  if (!trouble.empty()) {
+    return {"journal", CheckStatus::fail, trouble, "free space in " + config.state_dir + "; nothing accepted is lost"};
+  }
+  struct statvfs disk {};
+  if (::statvfs(config.state_dir.c_str(), &disk) == 0) {
+    const uint64_t free_mib = (static_cast<uint64_t>(disk.f_bavail) * disk.f_frsize) >> 20;
+    if (free_mib < 512) {
+      return {"journal", CheckStatus::warn, std::to_string(free_mib) + " MiB are free in " + config.state_dir,
+              "free some space: submissions are refused when it is full"};
+    }
+  }
+  return {"journal", CheckStatus::ok, "durable in " + config.state_dir, ""};
+}
+
+DoctorCheck cgroup_check() {
+  const bool unified = ::access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0;
+  const bool hybrid = ::access("/sys/fs/cgroup/unified/cgroup.procs", R_OK) == 0;
+  if (unified) return {"cgroups", CheckStatus::ok, "pure version 2", ""};
+  if (hybrid) return {"cgroups", CheckStatus::ok, "hybrid: identity and devices on version 2, limits on version 1", ""};
+  return {"cgroups", CheckStatus::fail, "no version 2 hierarchy is mounted: devices cannot be filtered",
+          "boot with systemd.unified_cgroup_hierarchy=1"};
+}
+
+DoctorCheck privilege_check() {
+  if (::geteuid() == 0) {
+    return {"privileges", CheckStatus::warn, "the daemon runs as root",
+            "run tranched as the user `tranche`, as the units and tranche-up do"};
+  }
+  const auto status = read_file("/proc/self/status", 16 * 1024);
+  const bool none = status && status->find("CapEff:\t0000000000000000") != std::string::npos;
+  if (!none) {
+    return {"privileges", CheckStatus::warn, "the daemon has capabilities that it does not need",
+            "start it through tranche-up or its unit"};
+  }
+  return {"privileges", CheckStatus::ok, "the daemon runs without any capability", ""};
+}
+
+DoctorCheck tier_check() {
+  return {"fences", CheckStatus::ok,
+          "whole GPUs are enforced by the device filter; fractions are unenforced: nothing holds a job to its part yet",
+          ""};
+}
+
+}  // namespace
+
+api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuManager& gpus,
+                          const TaskHost& tasks, const std::string& journal_trouble) {
+  return {{driver_check(gpus), gpu_check(engine, gpus), launcher_check(tasks),
+           journal_check(config, journal_trouble), cgroup_check(), privilege_check(), tier_check()}};
+}
+
+}  // namespace tranche::machine

@@ -1,0 +1,142 @@
+#include <algorithm>
+
+#include "base/quantity_text.h"
+#include "codec/config.h"
+#include "linux/files.h"
+#include "machine/views.h"
+
+namespace tranche::machine {
+namespace {
+
+// Which job a process on a GPU belongs to, by the cgroup that it was born in: ".../j<job>/t<rank>.<attempt>".
+std::optional<JobId> job_of_process(int64_t pid) {
+  const auto text = read_file("/proc/" + std::to_string(pid) + "/cgroup", 16 * 1024);
+  if (!text) return std::nullopt;
+  const size_t unified = text->find("0::");
+  if (unified == std::string::npos) return std::nullopt;
+  const std::string path = text->substr(unified + 3, text->find('\n', unified) - unified - 3);
+  const size_t task = path.rfind("/t");
+  const size_t job = path.rfind("/j", task == std::string::npos ? task : task - 1);
+  if (task == std::string::npos || job == std::string::npos || path.find("/u") == std::string::npos) {
+    return std::nullopt;
+  }
+  const auto id = parse_integer(std::string_view(path).substr(job + 2, task - job - 2), 1, INT64_MAX / 2, "job");
+  if (!id) return std::nullopt;
+  return JobId(static_cast<uint64_t>(*id));
+}
+
+// The job must also be one that holds the GPU, so that a cgroup of the same shape elsewhere claims nothing.
+std::optional<JobId> job_on_gpu(int64_t pid, const scheduler::GpuView& view) {
+  const auto job = job_of_process(pid);
+  if (!job) return std::nullopt;
+  const bool holds = std::any_of(view.tasks.begin(), view.tasks.end(),
+                                 [&](const TaskKey& task) { return task.job == *job; });
+  return holds ? job : std::nullopt;
+}
+
+std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::GpuView& view) {
+  std::vector<api::SliceRow> rows;
+  for (const TaskKey& key : view.tasks) {
+    const JobRecord* job = source.engine.jobs().find(key.job);
+    if (job == nullptr) continue;
+    for (const TaskEntry& task : job->tasks) {
+      if (task.key != key) continue;
+      for (const Slice& slice : task.slices) {
+        if (slice.gpu != view.gpu->id) continue;
+        rows.push_back({key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory,
+                        tier_of(slice.kind)});
+      }
+    }
+  }
+  return rows;
+}
+
+void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::GpuStatus& status) {
+  const GpuStatus* live = source.gpus.host().status(view.gpu->index);
+  if (live == nullptr || !live->reading) return;
+  const GpuReading& reading = *live->reading;
+  status.memory_used = reading.memory_used;
+  status.utilisation_percent = reading.utilisation_percent;
+  if (reading.temperature_celsius) status.temperature_celsius = static_cast<int32_t>(*reading.temperature_celsius);
+  if (reading.power_milliwatts) status.power_milliwatts = *reading.power_milliwatts;
+  status.sample_age = std::max(Duration{}, source.clock.since_boot() - reading.taken_at);
+  if (!reading.processes) return;
+  for (const GpuProcess& process : *reading.processes) {
+    status.processes.push_back({process.pid, process.user.empty() ? "?" : process.user, process.memory,
+                                job_on_gpu(process.pid, view)});
+  }
+}
+
+std::string arithmetic_of(const QueueShare& share) {
+  std::string text = share.has_quota ? "quota " + format_gpus(share.quota) : "no quota";
+  text += ", weight " + std::to_string(share.weight);
+  if (share.has_limit) text += ", limit " + format_gpus(share.limit);
+  text += ": asks for " + format_gpus(share.demand) + ", is entitled to " + format_gpus(share.fair_share) +
+          " now and uses " + format_gpus(share.used);
+  if (share.usage_milli_gpu_hours > 0) {
+    text += "; past use " + format_thousandths(share.usage_milli_gpu_hours) + " GPU hours, decayed";
+  }
+  return text;
+}
+
+}  // namespace
+
+api::GpuList gpu_list(const ViewSource& source) {
+  api::GpuList list;
+  for (const scheduler::GpuView& view : source.engine.scheduler().gpus()) {
+    api::GpuStatus status;
+    status.index = view.gpu->index;
+    status.uuid = view.gpu->uuid;
+    status.type = view.gpu->type;
+    status.name = view.gpu->name;
+    const DiscoveredGpu* found = source.gpus.discovered(view.gpu->index);
+    status.memory_total = found != nullptr ? found->memory_total : view.gpu->memory_usable;
+    status.memory_free_for_slices = view.memory_free;
+    status.compute_free = view.compute_free;
+    status.health = view.health;
+    status.drained = view.drained;
+    status.reason = view.reason;
+    status.slices = slices_on(source, view);
+    add_reading(source, view, status);
+    list.gpus.push_back(std::move(status));
+  }
+  return list;
+}
+
+api::ProcessList process_list(const ViewSource& source, const Caller& caller) {
+  api::ProcessList list;
+  for (const scheduler::GpuView& view : source.engine.scheduler().gpus()) {
+    const GpuStatus* live = source.gpus.host().status(view.gpu->index);
+    if (live == nullptr || !live->reading || !live->reading->processes) continue;
+    for (const GpuProcess& process : *live->reading->processes) {
+      api::ProcessRow row;
+      row.gpu = view.gpu->index;
+      row.pid = process.pid;
+      row.user = process.user.empty() ? "?" : process.user;
+      row.uid = process.uid.value_or(UINT32_MAX);
+      row.memory = process.memory;
+      row.job = job_on_gpu(process.pid, view);
+      row.managed = row.job.has_value();
+      if (process.uid && caller.may_control(*process.uid)) {
+        if (auto command = read_file("/proc/" + std::to_string(process.pid) + "/comm", 64)) {
+          row.command = command->substr(0, command->find('\n'));
+        }
+      }
+      list.processes.push_back(std::move(row));
+    }
+  }
+  return list;
+}
+
+api::QueueList queue_list(const ViewSource& source, bool with_arithmetic) {
+  api::QueueList list;
+  for (QueueShare& share : source.engine.scheduler().shares()) {
+    api::QueueRow row;
+    if (with_arithmetic) row.arithmetic = arithmetic_of(share);
+    static_cast<QueueShare&>(row) = std::move(share);
+    list.queues.push_back(std::move(row));
+  }
+  return list;
+}
+
+}  // namespace tranche::machine

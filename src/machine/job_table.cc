@@ -1,0 +1,215 @@
+#include "machine/job_table.h"
+
+#include <set>
+
+namespace tranche::machine {
+namespace {
+
+constexpr size_t kHistoryMax = 64;  // an endless requeue must not grow a record for ever
+
+std::string stop_reason(const Stop& stop) {
+  const std::string beneficiary =
+      stop.beneficiary.is_set() ? " to make room for job " + std::to_string(stop.beneficiary.value()) : "";
+  switch (stop.reason) {
+    case StopReason::cancelled: return "cancelled";
+    case StopReason::preempted: return "preempted by higher priority in its queue" + beneficiary;
+    case StopReason::reclaimed: return "reclaimed by a queue that is owed its share" + beneficiary;
+    case StopReason::gang: return "another task of the job ended";
+    case StopReason::node_failed: return "its GPU or machine failed";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string JobRecord::display() const {
+  if (!array.is_set()) return std::to_string(id.value());
+  return std::to_string(array.value()) + "_" + std::to_string(array_index);
+}
+
+const TaskEntry* JobRecord::telling_task() const {
+  const TaskEntry* telling = nullptr;
+  for (const TaskEntry& task : tasks) {
+    if (!task.has_end) continue;
+    const bool failed = task.cause != ExitCause::exited || task.code != 0;
+    // Tasks that were killed because another one failed do not tell why the job ended.
+    const bool better = telling == nullptr ||
+                        (failed && task.cause != ExitCause::killed &&
+                         (telling->cause == ExitCause::killed || task.ended < telling->ended ||
+                          (telling->cause == ExitCause::exited && telling->code == 0)));
+    if (better) telling = &task;
+  }
+  return telling;
+}
+
+void JobTable::apply(const Event& event, std::span<const Decision> decisions,
+                     const scheduler::Scheduler& live) {
+  std::set<JobId> touched;
+  std::map<JobId, std::string> reasons;
+  const auto touch = [&](JobId job) {
+    if (job.is_set()) touched.insert(job);
+  };
+
+  if (const auto* submitted = std::get_if<JobSubmitted>(&event.payload)) {
+    submit(event, *submitted);
+    const size_t count = std::max<size_t>(1, submitted->array.indices.size());
+    for (size_t i = 0; i < count; ++i) touch(JobId(submitted->job.value() + i));
+  } else if (const auto* cancelled = std::get_if<JobCancelled>(&event.payload)) {
+    touch(cancelled->job);
+    reasons[cancelled->job] = "cancelled by " + cancelled->by;
+  } else if (const auto* held = std::get_if<JobHeld>(&event.payload)) {
+    touch(held->job);
+    reasons[held->job] = "held by " + held->by;
+  } else if (const auto* released = std::get_if<JobReleased>(&event.payload)) {
+    touch(released->job);
+    reasons[released->job] = "released by " + released->by;
+  } else if (const auto* started = std::get_if<TaskStarted>(&event.payload)) {
+    touch(started->task.job);
+    if (TaskEntry* task = find_task(started->task)) {
+      task->state = JobState::running;
+      task->started = event.time;
+    }
+  } else if (const auto* failed = std::get_if<TaskStartFailed>(&event.payload)) {
+    touch(failed->task.job);
+    reasons[failed->task.job] = "could not start: " + failed->reason;
+    end_task(event, failed->task, ExitCause::killed, 0, 0);
+  } else if (const auto* exited = std::get_if<TaskExited>(&event.payload)) {
+    touch(exited->task.job);
+    end_task(event, exited->task, exited->cause, exited->code, exited->signal);
+  }
+
+  for (const Decision& decision : decisions) {
+    if (const auto* starting = std::get_if<Start>(&decision)) {
+      touch(starting->task.job);
+      start(event, *starting);
+    } else if (const auto* stop = std::get_if<Stop>(&decision)) {
+      touch(stop->task.job);
+      reasons.emplace(stop->task.job, stop_reason(*stop));
+      if (TaskEntry* task = find_task(stop->task)) task->state = JobState::stopping;
+    } else if (const auto* requeue = std::get_if<Requeue>(&decision)) {
+      touch(requeue->job);
+      if (JobRecord* job = find(requeue->job)) {
+        job->attempt = requeue->attempt;
+        reasons.emplace(requeue->job, "waits again: " + stop_reason({{}, requeue->reason, {}}));
+        change(*job, event.time, JobState::pending, reasons[requeue->job]);
+      }
+    } else if (const auto* end = std::get_if<End>(&decision)) {
+      touch(end->job);
+      if (JobRecord* job = find(end->job)) {
+        change(*job, event.time, end->state, reasons[end->job]);
+        job->ended = event.time;
+        job->request = nullptr;
+      }
+    }
+  }
+
+  for (const JobId id : touched) {
+    JobRecord* job = find(id);
+    if (job == nullptr || is_final(job->state)) continue;
+    const auto view = live.job(id);
+    if (!view) continue;
+    job->attempt = view->attempt;
+    if (view->started.is_set()) job->started = view->started;
+    const auto reason = reasons.find(id);
+    change(*job, event.time, view->state, reason == reasons.end() ? "" : reason->second);
+  }
+}
+
+void JobTable::submit(const Event& event, const JobSubmitted& submitted) {
+  const auto spec = std::make_shared<const JobSpec>(submitted.spec);
+  const size_t count = std::max<size_t>(1, submitted.array.indices.size());
+  for (size_t i = 0; i < count; ++i) {
+    JobRecord job;
+    job.id = JobId(submitted.job.value() + i);
+    if (!submitted.array.indices.empty()) {
+      job.array = ArrayId(submitted.job.value());
+      job.array_index = submitted.array.indices[i];
+      job.array_count = static_cast<uint32_t>(count);
+    }
+    job.spec = spec;
+    job.submitted = event.time;
+    jobs_.insert_or_assign(job.id, std::move(job));
+  }
+  next_id_ = JobId(submitted.job.value() + count);
+}
+
+void JobTable::change(JobRecord& job, Time time, JobState state, std::string reason) {
+  if (job.state == state && !job.history.empty()) return;
+  job.state = state;
+  job.reason = std::move(reason);
+  if (job.history.size() == kHistoryMax) job.history.erase(job.history.begin() + 1);
+  job.history.push_back({time, state, job.reason});
+}
+
+void JobTable::start(const Event& event, const Start& start) {
+  JobRecord* job = find(start.task.job);
+  if (job == nullptr) return;
+  if (!job->tasks.empty() && job->tasks.front().key.attempt != start.task.attempt) job->tasks.clear();
+  TaskEntry task;
+  task.key = start.task;
+  task.node = start.node;
+  task.slices = start.slices;
+  job->tasks.push_back(std::move(task));
+  job->started = event.time;
+}
+
+void JobTable::end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code, int32_t signal) {
+  TaskEntry* task = find_task(key);
+  if (task == nullptr) return;
+  task->has_end = true;
+  task->ended = event.time;
+  task->cause = cause;
+  task->code = code;
+  task->signal = signal;
+  task->pid = 0;
+  switch (cause) {
+    case ExitCause::exited: task->state = code == 0 ? JobState::completed : JobState::failed; break;
+    case ExitCause::signalled: task->state = JobState::failed; break;
+    case ExitCause::time_limit: task->state = JobState::timed_out; break;
+    case ExitCause::killed: task->state = JobState::cancelled; break;
+    case ExitCause::out_of_memory: task->state = JobState::out_of_memory; break;
+    case ExitCause::node_failed: task->state = JobState::node_failed; break;
+    case ExitCause::lost: task->state = JobState::unknown; break;
+  }
+}
+
+void JobTable::set_names(const std::unordered_map<std::string, std::string>& name_by_payload) {
+  for (auto& [id, job] : jobs_) {
+    const auto name = name_by_payload.find(job.spec->payload_hash);
+    if (name != name_by_payload.end()) job.name = name->second;
+  }
+}
+
+void JobTable::set_request(JobId first, uint32_t count, const std::string& name, RequestPointer request) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (JobRecord* job = find(JobId(first.value() + i))) {
+      job->name = name;
+      job->request = request;
+    }
+  }
+}
+
+void JobTable::set_pid(const TaskKey& task, int32_t pid) {
+  if (TaskEntry* entry = find_task(task)) entry->pid = pid;
+}
+
+JobRecord* JobTable::find(JobId id) {
+  const auto job = jobs_.find(id);
+  return job == jobs_.end() ? nullptr : &job->second;
+}
+
+const JobRecord* JobTable::find(JobId id) const {
+  const auto job = jobs_.find(id);
+  return job == jobs_.end() ? nullptr : &job->second;
+}
+
+TaskEntry* JobTable::find_task(const TaskKey& key) {
+  JobRecord* job = find(key.job);
+  if (job == nullptr) return nullptr;
+  for (TaskEntry& task : job->tasks) {
+    if (task.key == key) return &task;
+  }
+  return nullptr;
+}
+
+}  // namespace tranche::machine

@@ -1,0 +1,95 @@
+// Every job that the journal knows, ended ones included: what `ls`, `show` and `history` read.
+//
+// A projection of events and decisions: it decides nothing, and after a restart it is rebuilt from the same
+// rows. What a job runs (its payload) is kept only while the job lives; afterwards it is read from the journal.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "codec/api.h"
+#include "model/decision.h"
+#include "model/event.h"
+#include "scheduler/scheduler.h"
+
+namespace tranche::machine {
+
+using RequestPointer = std::shared_ptr<const api::SubmitRequest>;
+
+struct TaskEntry {
+  TaskKey key;
+  NodeId node;
+  std::vector<Slice> slices;
+  JobState state = JobState::starting;
+  int32_t pid = 0;  // of its main process; 0: none, or not known any more
+  Time started;
+  Time ended;
+  bool has_end = false;
+  ExitCause cause = ExitCause::exited;
+  int32_t code = 0;
+  int32_t signal = 0;
+};
+
+struct StateChange {
+  Time time;
+  JobState state = JobState::pending;
+  std::string reason;  // "" if there is nothing to say
+};
+
+struct JobRecord {
+  JobId id;
+  ArrayId array;  // unset: not of an array
+  uint32_t array_index = 0;
+  uint32_t array_count = 0;
+  std::shared_ptr<const JobSpec> spec;  // one for a whole array
+  std::string name;
+  RequestPointer request;  // null once the job has ended, and until it is needed after a restart
+  JobState state = JobState::pending;
+  uint32_t attempt = 1;
+  Time submitted;
+  Time started;  // of the last attempt
+  Time ended;
+  std::string reason;  // of the last change
+  std::string private_reason;  // the same with paths, for the owner; not in the journal
+  std::vector<TaskEntry> tasks;  // of the last attempt, by rank
+  std::vector<StateChange> history;
+
+  // "7" or "7_3".
+  std::string display() const;
+  // The task whose end is the job's: the first one that failed, else the first.
+  const TaskEntry* telling_task() const;
+};
+
+class JobTable {
+ public:
+  // Takes in what happened. `live` is the scheduler after the step: it knows the states of live jobs.
+  void apply(const Event& event, std::span<const Decision> decisions, const scheduler::Scheduler& live);
+
+  // What the events do not say: the name, what it runs, and the pid that the root side reports.
+  void set_names(const std::unordered_map<std::string, std::string>& name_by_payload);
+  void set_request(JobId first, uint32_t count, const std::string& name, RequestPointer request);
+  void set_pid(const TaskKey& task, int32_t pid);
+
+  JobRecord* find(JobId id);
+  const JobRecord* find(JobId id) const;
+  // Ascending by id.
+  const std::map<JobId, JobRecord>& all() const { return jobs_; }
+  // The first id that was never given.
+  JobId next_id() const { return next_id_; }
+
+ private:
+  void submit(const Event& event, const JobSubmitted& submitted);
+  void change(JobRecord& job, Time time, JobState state, std::string reason);
+  void start(const Event& event, const Start& start);
+  void end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code, int32_t signal);
+  TaskEntry* find_task(const TaskKey& key);
+
+  std::map<JobId, JobRecord> jobs_;
+  JobId next_id_{1};
+};
+
+}  // namespace tranche::machine

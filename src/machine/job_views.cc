@@ -1,0 +1,152 @@
+#include <algorithm>
+
+#include "machine/launch_environment.h"
+#include "machine/task_facts.h"
+#include "machine/views.h"
+
+namespace tranche::machine {
+namespace {
+
+std::vector<uint32_t> held_gpus(const ViewSource& source, const JobRecord& job) {
+  std::vector<uint32_t> indices;
+  for (const TaskEntry& task : job.tasks) {
+    for (const Slice& slice : task.slices) {
+      if (const Gpu* gpu = source.gpus.find(slice.gpu)) indices.push_back(gpu->index);
+    }
+  }
+  std::sort(indices.begin(), indices.end());
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
+  return indices;
+}
+
+// How an end is told: a code if it exited, a signal if one ended it.
+template <class Value>
+void tell_end(const TaskEntry& task, Value& value) {
+  if (!task.has_end) return;
+  value.cause = task.cause;
+  if (task.cause == ExitCause::lost || task.cause == ExitCause::node_failed) return;
+  if (task.signal != 0) {
+    value.signal = task.signal;
+  } else {
+    value.exit_code = task.code;
+  }
+}
+
+std::string reason_of(const ViewSource& source, const JobRecord& job, const Caller& caller) {
+  if (job.state == JobState::pending || job.state == JobState::held) {
+    const auto why = source.engine.scheduler().why(job.id);
+    if (why) return why->reason;
+  }
+  if (!job.private_reason.empty() && is_final(job.state) && caller.may_control(job.spec->owner.uid)) {
+    return job.private_reason;
+  }
+  return job.reason;
+}
+
+void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& caller, bool with_reason,
+                  api::JobSummary& summary) {
+  const JobSpec& spec = *job.spec;
+  summary.job = job.id;
+  if (job.array.is_set()) summary.array = api::ArrayElement{JobId(job.array.value()), job.array_index};
+  summary.display = job.display();
+  if (caller.may_control(spec.owner.uid)) summary.name = job.name;
+  summary.user = spec.owner.user;
+  summary.uid = spec.owner.uid;
+  summary.queue = spec.queue;
+  summary.job_class = spec.job_class;
+  summary.state = job.state;
+  summary.priority = spec.priority;
+  summary.gpu = spec.task.gpu;
+  const bool holds = !is_final(job.state) && job.state != JobState::pending && job.state != JobState::held;
+  if (holds || is_final(job.state)) summary.gpus = held_gpus(source, job);
+  if (spec.task.gpu.count > 0) summary.tier = tier_of(spec.task.gpu.kind);
+  summary.submitted = job.submitted;
+  if (job.started.is_set() && job.state != JobState::pending) summary.started = job.started;
+  if (job.ended.is_set()) summary.ended = job.ended;
+  summary.time_limit = spec.time_limit;
+  summary.attempt = job.attempt;
+  if (is_final(job.state)) {
+    if (const TaskEntry* task = job.telling_task()) tell_end(*task, summary);
+  }
+  if (holds) {
+    const auto view = source.engine.scheduler().job(job.id);
+    summary.over_quota = view && view->over_quota;
+  }
+  if (with_reason) {
+    std::string reason = reason_of(source, job, caller);
+    if (!reason.empty()) summary.reason = std::move(reason);
+  }
+}
+
+api::TaskDetail task_detail(const ViewSource& source, const TaskEntry& task, bool may_control) {
+  api::TaskDetail detail;
+  detail.rank = task.key.rank;
+  detail.attempt = task.key.attempt;
+  detail.state = task.state;
+  const auto& nodes = source.engine.scheduler().nodes();
+  const auto node = std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) { return n.id == task.node; });
+  if (node != nodes.end()) detail.node = node->name;
+  for (const Slice& slice : task.slices) {
+    if (const Gpu* gpu = source.gpus.find(slice.gpu)) detail.gpus.push_back(gpu->uuid);
+  }
+  if (may_control && task.pid > 0) detail.pid = task.pid;
+  if (task.started.is_set()) detail.started = task.started;
+  if (task.ended.is_set()) detail.ended = task.ended;
+  tell_end(task, detail);
+  return detail;
+}
+
+}  // namespace
+
+api::Tier tier_of(SliceKind kind) {
+  return kind == SliceKind::fraction ? api::Tier::unenforced : api::Tier::enforced;
+}
+
+api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, const Caller& caller,
+                            bool with_reason) {
+  api::JobSummary summary;
+  fill_summary(source, job, caller, with_reason, summary);
+  return summary;
+}
+
+api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const Caller& caller,
+                          const api::SubmitRequest* request) {
+  const bool may_control = caller.may_control(job.spec->owner.uid);
+  api::JobDetail detail;
+  fill_summary(source, job, caller, true, detail);
+  if (request != nullptr && may_control) {
+    detail.argv = request->script ? script_command("<script>", job.name, request->script_args) : request->argv;
+    detail.directory = request->directory;
+    if (!job.spec->interactive) {
+      detail.stdout_path = resolved_stdout(source, job, *request);
+      const std::string error_path = resolved_stderr(source, job, *request);
+      if (!error_path.empty()) detail.stderr_path = error_path;
+    }
+    std::vector<std::string> names;
+    for (const auto& variable : request->environment) names.push_back(variable.first);
+    detail.environment_names = std::move(names);
+  }
+  for (const TaskEntry& task : job.tasks) detail.tasks.push_back(task_detail(source, task, may_control));
+  for (const StateChange& change : job.history) {
+    detail.history.push_back({change.time, change.state, change.reason});
+  }
+  detail.dependencies = job.spec->dependencies;
+  if (!is_final(job.state)) {
+    if (auto why = source.engine.scheduler().why(job.id)) detail.explanation = std::move(*why);
+  }
+  return detail;
+}
+
+std::string resolved_stdout(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& request) {
+  const UserRecord* user = source.users.find(job.spec->owner.uid);
+  return stdout_path(request, task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {},
+                                         request.directory));
+}
+
+std::string resolved_stderr(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& request) {
+  const UserRecord* user = source.users.find(job.spec->owner.uid);
+  return stderr_path(request, task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {},
+                                         request.directory));
+}
+
+}  // namespace tranche::machine

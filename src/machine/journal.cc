@@ -1,0 +1,265 @@
+#include "machine/journal.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "linux/files.h"
+#include "linux/log.h"
+#include "linux/unique_fd.h"
+
+namespace tranche::machine {
+namespace {
+
+constexpr const char* kMigrations[] = {
+    // `crc` is the CRC-32 of event and decisions. Times are integer nanoseconds.
+    "CREATE TABLE event(seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL,"
+    "  version INTEGER NOT NULL, event TEXT NOT NULL, decisions TEXT NOT NULL,"
+    "  scheduler_version INTEGER NOT NULL, crc INTEGER NOT NULL) STRICT;"
+    "CREATE TABLE payload(hash TEXT PRIMARY KEY, name TEXT NOT NULL, content TEXT NOT NULL)"
+    "  STRICT, WITHOUT ROWID;"
+    "CREATE TABLE idempotency(uid INTEGER NOT NULL, key TEXT NOT NULL, job INTEGER NOT NULL,"
+    "  PRIMARY KEY(uid, key)) STRICT, WITHOUT ROWID;"
+    "CREATE TABLE note(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;",
+};
+
+constexpr off_t kBallastBytes = 8 << 20;
+
+// CRC-32 (IEEE 802.3, reflected polynomial 0xEDB88320): finds damage, not malice.
+uint32_t checksum(std::string_view a, std::string_view b) {
+  static const auto kTable = [] {
+    std::array<uint32_t, 256> table{};
+    for (uint32_t i = 0; i < 256; ++i) {
+      uint32_t value = i;
+      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0xEDB88320U : 0U);
+      table[i] = value;
+    }
+    return table;
+  }();
+  uint32_t crc = 0xFFFFFFFF;
+  for (const std::string_view part : {a, b}) {
+    for (const char c : part) crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xFF];
+  }
+  return ~crc;
+}
+
+constexpr const char* kSelectRows =
+    "SELECT seq,time,kind,version,event,decisions,scheduler_version,crc FROM event";
+
+Result<RecordedStep> read_step(Statement& row) {
+  StoredRow stored;
+  stored.seq = static_cast<uint64_t>(row.column_int64(0));
+  stored.time = row.column_int64(1);
+  stored.kind = row.column_text(2);
+  stored.version = static_cast<uint32_t>(row.column_int64(3));
+  stored.event = row.column_text(4);
+  stored.decisions = row.column_text(5);
+  const std::string where = "journal row " + std::to_string(stored.seq);
+  if (checksum(stored.event, stored.decisions) != static_cast<uint32_t>(row.column_int64(7))) {
+    return fail(ErrorCode::corrupt, where + " is damaged (its checksum does not fit): restore a backup of the "
+                                            "state directory, or move it away to start empty");
+  }
+  auto decoded = decode_stored_row(stored);
+  if (!decoded) return fail(std::move(decoded).error().with_context(where));
+  return RecordedStep{std::move(*decoded), static_cast<uint32_t>(row.column_int64(6))};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Journal>> Journal::open(const std::string& state_directory, Reactor& reactor) {
+  auto database = Database::open(state_directory + "/journal.db", kMigrations);
+  if (!database) {
+    return fail(std::move(database).error().with_context("the journal in " + state_directory));
+  }
+  std::unique_ptr<Journal> journal(new Journal(state_directory, reactor, std::move(*database)));
+  TRY(journal->prepare_statements());
+  journal->make_ballast();
+  WorkerThread::Options options;
+  options.name = "journal";
+  journal->worker_ = std::make_unique<WorkerThread>(reactor, std::move(options));
+  return journal;
+}
+
+Journal::Journal(std::string state_directory, Reactor& reactor, Database database)
+    : ballast_path_(std::move(state_directory) + "/ballast"), reactor_(reactor), database_(std::move(database)) {}
+
+Journal::~Journal() {
+  retry_.reset();
+  // What still gathers goes out in one last group; its callers are gone.
+  if (!queue_.empty() && !writing_) {
+    auto batch = std::make_shared<Batch>(std::move(queue_));
+    (void)worker_->submit([this, batch] { return write(*batch); }, [](const Result<void>&) {});
+  }
+}
+
+Result<void> Journal::prepare_statements() {
+  const auto prepare = [this](std::optional<Statement>& statement, std::string_view sql) -> Result<void> {
+    TRY_ASSIGN(statement, database_.prepare(sql));
+    return {};
+  };
+  TRY(prepare(insert_event_, "INSERT INTO event VALUES(?,?,?,?,?,?,?)"));
+  TRY(prepare(insert_payload_, "INSERT OR IGNORE INTO payload VALUES(?,?,?)"));
+  TRY(prepare(insert_key_, "INSERT INTO idempotency VALUES(?,?,?)"));
+  TRY(prepare(select_rows_,
+              std::string(kSelectRows) + " WHERE seq > ? ORDER BY seq LIMIT ?"));
+  return prepare(select_payload_, "SELECT content FROM payload WHERE hash = ?");
+}
+
+void Journal::make_ballast() {
+  const UniqueFd file(::open(ballast_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  if (!file.is_open() || ::posix_fallocate(file.get(), 0, kBallastBytes) != 0) {
+    log(LogLevel::warning, "no_ballast", {{"path", ballast_path_}});
+  }
+}
+
+Result<void> Journal::read_all(const std::function<Result<void>(RecordedStep step)>& take) {
+  TRY_ASSIGN(Statement rows,
+             database_.prepare(std::string(kSelectRows) + " ORDER BY seq"));
+  rows.bind_all();
+  while (true) {
+    TRY_ASSIGN(const bool more, rows.step());
+    if (!more) return {};
+    TRY_ASSIGN(RecordedStep step, read_step(rows));
+    TRY(take(std::move(step)));
+  }
+}
+
+Result<void> Journal::read_names(const std::function<void(std::string hash, std::string name)>& take) {
+  TRY_ASSIGN(Statement rows, database_.prepare("SELECT hash, name FROM payload"));
+  rows.bind_all();
+  while (true) {
+    TRY_ASSIGN(const bool more, rows.step());
+    if (!more) return {};
+    take(std::string(rows.column_text(0)), std::string(rows.column_text(1)));
+  }
+}
+
+Result<void> Journal::read_idempotency(const std::function<void(IdempotencyKey key, JobId job)>& take) {
+  TRY_ASSIGN(Statement rows, database_.prepare("SELECT uid, key, job FROM idempotency"));
+  rows.bind_all();
+  while (true) {
+    TRY_ASSIGN(const bool more, rows.step());
+    if (!more) return {};
+    take({static_cast<uint32_t>(rows.column_int64(0)), std::string(rows.column_text(1))},
+         JobId(static_cast<uint64_t>(rows.column_int64(2))));
+  }
+}
+
+Result<std::string> Journal::read_note(const std::string& name) {
+  TRY_ASSIGN(Statement row, database_.prepare("SELECT value FROM note WHERE name = ?"));
+  row.bind_all(name);
+  TRY_ASSIGN(const bool found, row.step());
+  return found ? std::string(row.column_text(0)) : std::string();
+}
+
+Result<void> Journal::write_note(const std::string& name, const std::string& value) {
+  TRY_ASSIGN(Statement row, database_.prepare("INSERT OR REPLACE INTO note VALUES(?,?)"));
+  return row.run(name, value);
+}
+
+Result<std::string> Journal::read_payload_now(const std::string& hash) {
+  select_payload_->bind_all(hash);
+  TRY_ASSIGN(const bool found, select_payload_->step());
+  if (!found) return fail(ErrorCode::corrupt, "the journal has no payload " + hash);
+  std::string content(select_payload_->column_text(0));
+  select_payload_->reset();
+  return content;
+}
+
+void Journal::append(JournalEntry entry, Durable durable) {
+  queue_.push_back({std::move(entry), std::move(durable)});
+  if (!writing_) write_next();
+}
+
+void Journal::write_next() {
+  auto batch = std::make_shared<Batch>(std::exchange(queue_, {}));
+  writing_ = true;
+  submit_batch(batch);
+}
+
+void Journal::submit_batch(const std::shared_ptr<Batch>& batch) {
+  const Result<void> submitted =
+      worker_->submit([this, batch] { return write(*batch); },
+                      [this, batch](const Result<void>& result) { batch_done(batch, result); });
+  if (!submitted) batch_done(batch, submitted);  // the reads that fill the queue will pass
+}
+
+void Journal::batch_done(const std::shared_ptr<Batch>& batch, const Result<void>& result) {
+  if (!result) {
+    if (trouble_.empty()) log(LogLevel::error, "journal_write_failed", {{"error", result.error()}});
+    trouble_ = result.error().message();
+    ::unlink(ballast_path_.c_str());
+    retry_ = reactor_.at(reactor_.clock().since_boot() + kSecond, [this, batch] { submit_batch(batch); });
+    return;
+  }
+  if (!trouble_.empty()) {
+    log(LogLevel::notice, "journal_writes_again");
+    trouble_.clear();
+    make_ballast();
+  }
+  writing_ = false;
+  if (!queue_.empty()) write_next();
+  for (Pending& pending : *batch) {
+    if (pending.durable) pending.durable();
+  }
+}
+
+Result<void> Journal::write(const Batch& batch) {
+  TRY_ASSIGN(Transaction transaction, database_.begin());
+  for (const Pending& pending : batch) TRY(write_entry(pending.entry));
+  return transaction.commit();
+}
+
+Result<void> Journal::write_entry(const JournalEntry& entry) {
+  const JournalRow& row = entry.step.row;
+  const StoredRow stored = store_row(row.event, row.decisions);
+  TRY(insert_event_->run(stored.seq, stored.time, stored.kind, int64_t{stored.version}, stored.event,
+                         stored.decisions, int64_t{entry.step.scheduler_version},
+                         int64_t{checksum(stored.event, stored.decisions)}));
+  if (entry.payload) TRY(insert_payload_->run(entry.payload->hash, entry.payload->name, entry.payload->content));
+  if (entry.idempotency) {
+    const JobId job = std::get<JobSubmitted>(row.event.payload).job;
+    TRY(insert_key_->run(int64_t{entry.idempotency->uid}, entry.idempotency->key, job.value()));
+  }
+  return {};
+}
+
+void Journal::read_rows(EventSeq since, size_t limit,
+                        std::function<void(Result<std::vector<JournalRow>>)> done) {
+  auto rows = std::make_shared<std::vector<JournalRow>>();
+  const auto read = [this, rows, since, limit]() -> Result<void> {
+    select_rows_->bind_all(since.value(), static_cast<uint64_t>(limit));
+    while (true) {
+      TRY_ASSIGN(const bool more, select_rows_->step());
+      if (!more) break;
+      TRY_ASSIGN(RecordedStep step, read_step(*select_rows_));
+      rows->push_back(std::move(step.row));
+    }
+    select_rows_->reset();
+    return {};
+  };
+  auto answer = std::make_shared<decltype(done)>(std::move(done));
+  const Result<void> submitted = worker_->submit(read, [rows, answer](const Result<void>& result) {
+    if (!result) return (*answer)(fail(result.error().clone()));
+    (*answer)(std::move(*rows));
+  });
+  if (!submitted) (*answer)(fail(submitted.error().clone()));
+}
+
+void Journal::read_payload(const std::string& hash, std::function<void(Result<std::string>)> done) {
+  auto content = std::make_shared<std::string>();
+  const auto read = [this, hash, content]() -> Result<void> {
+    TRY_ASSIGN(*content, read_payload_now(hash));
+    return {};
+  };
+  auto answer = std::make_shared<decltype(done)>(std::move(done));
+  const Result<void> submitted = worker_->submit(read, [content, answer](const Result<void>& result) {
+    if (!result) return (*answer)(fail(result.error().clone()));
+    (*answer)(std::move(*content));
+  });
+  if (!submitted) (*answer)(fail(submitted.error().clone()));
+}
+
+}  // namespace tranche::machine

@@ -1,0 +1,111 @@
+// The machine's event log on disk: each row an event and the decisions taken on it, durable in groups.
+//
+// SQLite (WAL, FULL) in `<state dir>/journal.db`, mode 0600, written by a thread of its own: a commit may take
+// tens of milliseconds, and the loop must not. Rows are written in order; while one group is being synced the
+// next gathers. A write that fails (disk full) is tried again every second, first giving up the ballast file;
+// nothing that was appended is dropped, and nothing after it overtakes it.
+//
+// What jobs run (payloads) lies in the same file under its hash, so that a submission and its payload become
+// durable together; `tranche events` never shows it.
+//
+// Threading: the loop's thread, which also gets all callbacks. Errors: opening fails with a sentence that
+// says what to do; a row whose checksum is wrong is `corrupt` and names its seq.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/reactor.h"
+#include "base/result.h"
+#include "codec/event_json.h"
+#include "linux/database.h"
+#include "linux/worker_thread.h"
+
+namespace tranche::machine {
+
+struct RecordedStep {
+  JournalRow row;
+  uint32_t scheduler_version = 0;  // of the one that took the decisions
+};
+
+struct StoredPayload {
+  std::string hash;
+  std::string name;     // of the job, for lists
+  std::string content;  // JSON, owner-only
+};
+
+// A submission that its sender may repeat: the same key of the same user gives the same job.
+struct IdempotencyKey {
+  uint32_t uid = 0;
+  std::string key;
+};
+
+// What must become durable together.
+struct JournalEntry {
+  RecordedStep step;
+  std::optional<StoredPayload> payload;
+  std::optional<IdempotencyKey> idempotency;
+};
+
+class Journal {
+ public:
+  using Durable = std::function<void()>;
+
+  static Result<std::unique_ptr<Journal>> open(const std::string& state_directory, Reactor& reactor);
+  ~Journal();
+
+  // --- before the loop runs: recovery ------------------------------------------------------------------
+  // Gives every row in order. Stops at the first error.
+  Result<void> read_all(const std::function<Result<void>(RecordedStep step)>& take);
+  // hash -> name of every payload.
+  Result<void> read_names(const std::function<void(std::string hash, std::string name)>& take);
+  Result<void> read_idempotency(const std::function<void(IdempotencyKey key, JobId job)>& take);
+  // A note that outlives restarts, such as the boot id of the last run; empty if there is none.
+  Result<std::string> read_note(const std::string& name);
+  Result<void> write_note(const std::string& name, const std::string& value);
+  Result<std::string> read_payload_now(const std::string& hash);
+
+  // --- while the loop runs --------------------------------------------------------------------------------
+  // `durable` is called once the entry is on disk; in order.
+  void append(JournalEntry entry, Durable durable);
+  // Rows after `since`, at most `limit`.
+  void read_rows(EventSeq since, size_t limit, std::function<void(Result<std::vector<JournalRow>>)> done);
+  void read_payload(const std::string& hash, std::function<void(Result<std::string>)> done);
+
+  // Set while writes fail: submissions are to be refused (507). Empty when all is well.
+  const std::string& trouble() const { return trouble_; }
+  size_t waiting() const { return queue_.size(); }
+
+ private:
+  struct Pending {
+    JournalEntry entry;
+    Durable durable;
+  };
+  using Batch = std::vector<Pending>;
+
+  Journal(std::string state_directory, Reactor& reactor, Database database);
+  Result<void> prepare_statements();
+  void make_ballast();
+  void write_next();
+  void batch_done(const std::shared_ptr<Batch>& batch, const Result<void>& result);
+  void submit_batch(const std::shared_ptr<Batch>& batch);
+  Result<void> write(const Batch& batch);
+  Result<void> write_entry(const JournalEntry& entry);
+
+  std::string ballast_path_;
+  Reactor& reactor_;
+  Database database_;
+  // Used by the worker only, once it runs.
+  std::optional<Statement> insert_event_, insert_payload_, insert_key_, select_rows_, select_payload_;
+  Batch queue_;
+  bool writing_ = false;
+  std::string trouble_;
+  Reactor::Handle retry_;
+  std::unique_ptr<WorkerThread> worker_;  // last: joined first
+};
+
+}  // namespace tranche::machine

@@ -1,0 +1,164 @@
+#include "machine/launch_environment.h"
+
+#include <algorithm>
+#include <map>
+
+namespace tranche::machine {
+namespace {
+
+constexpr std::string_view kDroppedNames[] = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD",
+                                              "LD_AUDIT", "CUDA_DEVICE_ORDER"};
+constexpr std::string_view kDroppedPrefixes[] = {"CUDA_MPS_", "SLURM_", "TRANCHE_"};
+
+bool is_dropped(std::string_view name) {
+  return std::find(std::begin(kDroppedNames), std::end(kDroppedNames), name) != std::end(kDroppedNames) ||
+         std::any_of(std::begin(kDroppedPrefixes), std::end(kDroppedPrefixes),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+template <class Item, class Format>
+std::string join(const std::vector<Item>& items, Format format) {
+  std::string out;
+  for (const Item& item : items) out += (out.empty() ? "" : ",") + format(item);
+  return out;
+}
+
+// The same fact under Tranche's name and Slurm's, so that existing scripts find it.
+void add_both(std::map<std::string, std::string>& variables, const std::string& suffix,
+              const std::string& slurm_suffix, const std::string& value) {
+  variables["TRANCHE_" + suffix] = value;
+  variables["SLURM_" + slurm_suffix] = value;
+}
+
+void add_gpu_variables(std::map<std::string, std::string>& variables, const TaskFacts& facts) {
+  const std::string uuids = join(facts.gpu_uuids, [](const std::string& uuid) { return uuid; });
+  const std::string indices =
+      join(facts.gpu_indices, [](uint32_t index) { return std::to_string(index); });
+  // An empty list hides every GPU; "void" says the same to container runtimes.
+  variables["CUDA_VISIBLE_DEVICES"] = uuids;
+  variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
+  variables["NVIDIA_VISIBLE_DEVICES"] = uuids.empty() ? "void" : uuids;
+  add_both(variables, "JOB_GPUS", "JOB_GPUS", indices);
+  add_both(variables, "GPUS", "GPUS_ON_NODE", std::to_string(facts.gpu_uuids.size()));
+}
+
+// Interpreters that take a script's text after -c and its name as $0.
+bool is_shell(std::string_view interpreter) {
+  const std::string_view base = interpreter.substr(interpreter.rfind('/') + 1);
+  return base == "sh" || base == "bash" || base == "dash" || base == "zsh" || base == "ksh";
+}
+
+// The words of a "#!" line: the interpreter and at most one argument, as the kernel reads it; for
+// "/usr/bin/env NAME" the NAME counts as the interpreter's own argument.
+std::vector<std::string> interpreter_words(const std::string& text) {
+  if (!text.starts_with("#!")) return {"/bin/sh"};
+  const std::string line = text.substr(2, text.find('\n') - 2);
+  const size_t begin = line.find_first_not_of(" \t");
+  if (begin == std::string::npos) return {"/bin/sh"};
+  const size_t end = line.find_first_of(" \t", begin);
+  std::vector<std::string> words = {line.substr(begin, end == std::string::npos ? end : end - begin)};
+  if (end != std::string::npos) {
+    const size_t rest = line.find_first_not_of(" \t", end);
+    const size_t last = line.find_last_not_of(" \t\r");
+    if (rest != std::string::npos && last >= rest) words.push_back(line.substr(rest, last - rest + 1));
+  }
+  return words;
+}
+
+}  // namespace
+
+std::vector<std::string> task_environment(const std::vector<std::pair<std::string, std::string>>& caller,
+                                          const TaskFacts& facts) {
+  std::map<std::string, std::string> variables;
+  for (const auto& [name, value] : caller) {
+    if (!is_dropped(name)) variables.emplace(name, value);
+  }
+  // Identity is the kernel's word, whatever the caller's environment says.
+  variables["USER"] = facts.user;
+  variables["LOGNAME"] = facts.user;
+  variables["HOME"] = facts.home;
+  variables.emplace("SHELL", facts.shell);
+  variables.emplace("PATH", "/usr/local/bin:/usr/bin:/bin");
+  variables["PWD"] = facts.directory;
+
+  const std::string job = std::to_string(facts.task.job.value());
+  add_both(variables, "JOB_ID", "JOB_ID", job);
+  variables["SLURM_JOBID"] = job;
+  add_both(variables, "JOB_NAME", "JOB_NAME", facts.name);
+  add_both(variables, "JOB_USER", "JOB_USER", facts.user);
+  add_both(variables, "QUEUE", "JOB_PARTITION", facts.queue);
+  add_both(variables, "SUBMIT_DIR", "SUBMIT_DIR", facts.directory);
+  add_both(variables, "RANK", "PROCID", std::to_string(facts.task.rank));
+  add_both(variables, "TASKS", "NTASKS", std::to_string(facts.tasks));
+  add_both(variables, "ATTEMPT", "RESTART_COUNT", std::to_string(facts.task.attempt - 1));
+  variables["TRANCHE_ATTEMPT"] = std::to_string(facts.task.attempt);
+  add_both(variables, "NODE", "JOB_NODELIST", facts.node);
+  variables["SLURM_CPUS_ON_NODE"] = std::to_string(std::max<int64_t>(1, facts.cpu.count() / 1000));
+  variables["SLURM_CPUS_PER_TASK"] = variables["SLURM_CPUS_ON_NODE"];
+  if (facts.memory > MiB{}) variables["SLURM_MEM_PER_NODE"] = std::to_string(facts.memory.count());
+  if (facts.array.is_set()) {
+    add_both(variables, "ARRAY_JOB_ID", "ARRAY_JOB_ID", std::to_string(facts.array.value()));
+    add_both(variables, "ARRAY_INDEX", "ARRAY_TASK_ID", std::to_string(facts.array_index));
+    add_both(variables, "ARRAY_COUNT", "ARRAY_TASK_COUNT", std::to_string(facts.array_count));
+  }
+  add_gpu_variables(variables, facts);
+
+  std::vector<std::string> out;
+  out.reserve(variables.size());
+  for (const auto& [name, value] : variables) out.push_back(name + "=" + value);
+  return out;
+}
+
+std::string expand_file_pattern(std::string_view pattern, const TaskFacts& facts) {
+  std::string out;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] != '%' || i + 1 == pattern.size()) {
+      out += pattern[i];
+      continue;
+    }
+    const uint64_t array = facts.array.is_set() ? facts.array.value() : facts.task.job.value();
+    switch (pattern[++i]) {
+      case 'j': out += std::to_string(facts.task.job.value()); break;
+      case 'A': out += std::to_string(array); break;
+      case 'a': out += std::to_string(facts.array_index); break;
+      case 'x': {
+        std::string name = facts.name;
+        std::replace(name.begin(), name.end(), '/', '_');
+        out += name;
+        break;
+      }
+      case 'u': out += facts.user; break;
+      case 'N': out += facts.node; break;
+      case 't': out += std::to_string(facts.task.rank); break;
+      case '%': out += '%'; break;
+      default: (out += '%') += pattern[i]; break;
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> script_command(const std::string& text, const std::string& name,
+                                        const std::vector<std::string>& arguments) {
+  std::vector<std::string> command = interpreter_words(text);
+  if (command.size() == 1 && is_shell(command[0])) {
+    command.insert(command.end(), {"-c", text, name});
+  } else if (command.size() == 2 && is_shell(command[0]) && command[1].starts_with('-')) {
+    command.insert(command.end(), {"-c", text, name});
+  } else {
+    // Any other interpreter reads the text as a file: descriptor 9, fed from this argument by a here-document.
+    // The interpreter's words come first, then the script's own arguments.
+    constexpr const char* kFeed =
+        "text=$1; words=$2; shift 2\n"
+        "first=$1; shift\n"
+        "if [ \"$words\" = 2 ]; then second=$1; shift; set -- \"$second\" /proc/self/fd/9 \"$@\"; "
+        "else set -- /proc/self/fd/9 \"$@\"; fi\n"
+        "exec \"$first\" \"$@\" 9<<END_OF_SUBMITTED_SCRIPT\n$text\nEND_OF_SUBMITTED_SCRIPT\n";
+    std::vector<std::string> fed = {"/bin/sh", "-c", kFeed, name, text, std::to_string(command.size())};
+    fed.insert(fed.end(), command.begin(), command.end());
+    command = std::move(fed);
+  }
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+}  // namespace tranche::machine

@@ -1,0 +1,50 @@
+// The environment and the file names of a task: pure functions of what was submitted and where it runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/event.h"
+
+namespace tranche::machine {
+
+// What a task's own variables and file name patterns are made from.
+struct TaskFacts {
+  TaskKey task;
+  ArrayId array;             // unset: not of an array
+  uint32_t array_index = 0;
+  uint32_t array_count = 0;
+  uint32_t tasks = 1;
+  std::string name;
+  std::string queue;
+  std::string user;
+  std::string home;
+  std::string shell;
+  std::string node;
+  std::string directory;
+  MilliCpu cpu;
+  MiB memory;
+  Duration time_limit;
+  std::vector<std::string> gpu_uuids;     // of its slices, ascending by index
+  std::vector<uint32_t> gpu_indices;
+};
+
+// The caller's variables less those that would lead a program to other GPUs or into another scheduler's job
+// (CUDA_VISIBLE_DEVICES, CUDA_MPS_*, NVIDIA_VISIBLE_DEVICES, SLURM_*, TRANCHE_*) or inject code that the
+// caller's own shell had (LD_PRELOAD, LD_AUDIT), plus the task's own. "NAME=value", sorted by name.
+std::vector<std::string> task_environment(const std::vector<std::pair<std::string, std::string>>& caller,
+                                          const TaskFacts& facts);
+
+// Replaces %j job, %A array's first job, %a array index, %x name, %u user, %N node, %t task rank, %% percent.
+// A slash in a job's name becomes "_", so that a name cannot lead elsewhere.
+std::string expand_file_pattern(std::string_view pattern, const TaskFacts& facts);
+
+// The command line of a submitted script: its text runs under the interpreter of its first line, /bin/sh if it
+// names none.
+std::vector<std::string> script_command(const std::string& text, const std::string& name,
+                                        const std::vector<std::string>& arguments);
+
+}  // namespace tranche::machine

@@ -1,0 +1,110 @@
+// The daemon's view of the root side: tasks are prepared, told to go, ended and listed.
+//
+// Real: launcher_task_host.h, which speaks to tranche-launcher. Simulated: simulated_task_host.h.
+// Threading: the reactor's thread. Ownership: the listener outlives the host. A host that has lost its
+// launcher queues nothing: it reconnects, and then says on_connected(), upon which the daemon asks list().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "linux/unique_fd.h"
+#include "model/event.h"
+
+namespace tranche::machine {
+
+// Everything that one task is started with.
+struct LaunchPlan {
+  TaskKey task;
+  Owner owner;
+  std::string directory;
+  std::string stdin_path;   // "" is /dev/null
+  std::string stdout_path;
+  std::string stderr_path;  // "": where stdout goes
+  std::vector<std::string> arguments;
+  std::vector<std::string> environment;  // "NAME=value", complete
+  uint32_t umask = 022;
+  MilliCpu cpu;
+  MiB memory;  // zero: not limited
+  Duration time_limit;
+  Duration grace;
+  std::vector<uint32_t> gpu_minors;
+  bool job_shares = false;     // other tasks of the job share /dev/shm and IPC
+  bool interactive = false;    // `client` is its standard input and output
+  bool terminal = false;
+  uint16_t terminal_rows = 0;
+  uint16_t terminal_columns = 0;
+};
+
+struct StartFailure {
+  bool of_the_job = false;  // its own fault (directory, files, command): trying again would not help
+  bool cancelled = false;   // ended by kill() before it went
+  std::string text;         // one sentence, may name paths: for the owner only
+  std::string stage;        // without paths: for everybody
+};
+
+struct TaskEnd {
+  ExitCause cause = ExitCause::lost;
+  int32_t code = 0;
+  int32_t signal = 0;
+  Duration cpu_time;
+  MiB memory_peak;
+};
+
+// What the root side knows of a task: the answer to list().
+struct TaskRecord {
+  enum class State { preparing, prepared, running, start_failed, exited };
+  TaskKey task;
+  State state = State::preparing;
+  bool all_gone = false;  // no process of the task is left
+  int32_t pid = 0;
+  StartFailure failure;
+  TaskEnd end;
+};
+
+// A process that holds a GPU's device node open.
+struct NodeHolder {
+  int32_t pid = 0;
+  uint32_t uid = 0;
+  uint32_t gpu_minor = 0;
+  TaskKey task;  // job unset: none of ours
+  std::string command;
+};
+
+class TaskListener {
+ public:
+  virtual ~TaskListener() = default;
+  virtual void on_connected() = 0;
+  virtual void on_disconnected() = 0;
+  virtual void on_prepared(const TaskKey& task) = 0;
+  virtual void on_started(const TaskKey& task, int32_t pid) = 0;
+  virtual void on_start_failed(const TaskKey& task, const StartFailure& failure) = 0;
+  virtual void on_exited(const TaskKey& task, const TaskEnd& end) = 0;  // leftovers are being ended
+  virtual void on_all_gone(const TaskKey& task) = 0;
+};
+
+class TaskHost {
+ public:
+  using Listed = std::function<void(Result<std::vector<TaskRecord>>)>;
+  using Scanned = std::function<void(Result<std::vector<NodeHolder>>)>;
+
+  virtual ~TaskHost() = default;
+  virtual bool is_connected() const = 0;
+  // Prepares the task and holds it. Refusal comes as on_start_failed.
+  virtual void start(const LaunchPlan& plan, UniqueFd client) = 0;
+  virtual void go(const TaskKey& task) = 0;
+  // TERM, grace, then the end of the whole cgroup.
+  virtual void kill(const TaskKey& task, Duration grace) = 0;
+  // The end is recorded: its record may go.
+  virtual void forget(const TaskKey& task) = 0;
+  virtual void attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) = 0;
+  virtual void list(Listed listed) = 0;
+  virtual void scan(const std::vector<uint32_t>& gpu_minors, Scanned scanned) = 0;
+};
+
+}  // namespace tranche::machine

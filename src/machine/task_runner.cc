@@ -1,0 +1,333 @@
+#include "machine/task_runner.h"
+
+#include <algorithm>
+
+#include "codec/api.h"
+#include "linux/log.h"
+#include "machine/task_facts.h"
+
+namespace tranche::machine {
+
+TaskRunner::Live* TaskRunner::find(const TaskKey& task) {
+  const auto live = live_.find(task);
+  return live == live_.end() ? nullptr : &live->second;
+}
+
+// --- decisions ------------------------------------------------------------------------------------------
+
+void TaskRunner::on_step(const JournalRow& row) {
+  for (const Decision& decision : row.decisions) {
+    if (const auto* start = std::get_if<Start>(&decision)) {
+      live_[start->task].slices = start->slices;
+      if (reconciled_) send_start(start->task);
+    } else if (const auto* stop = std::get_if<Stop>(&decision)) {
+      if (Live* live = find(stop->task)) live->stopping = true;
+    }
+  }
+  if (const auto* released = std::get_if<SliceReleased>(&row.event.payload)) {
+    Live* live = find(released->task);
+    if (live == nullptr) return;
+    std::erase_if(live->slices, [&](const Slice& slice) { return slice.gpu == released->gpu; });
+    if (live->ended && live->slices.empty()) live_.erase(released->task);
+  }
+}
+
+void TaskRunner::on_durable(const JournalRow& row) {
+  for (const Decision& decision : row.decisions) {
+    if (const auto* start = std::get_if<Start>(&decision)) {
+      if (Live* live = find(start->task)) {
+        live->durable = true;
+        try_go(start->task, *live);
+      }
+    } else if (const auto* stop = std::get_if<Stop>(&decision)) {
+      this->stop(stop->task);
+    }
+  }
+  if (const auto* exited = std::get_if<TaskExited>(&row.event.payload)) forget_when_durable(exited->task);
+  if (const auto* failed = std::get_if<TaskStartFailed>(&row.event.payload)) forget_when_durable(failed->task);
+}
+
+void TaskRunner::send_start(const TaskKey& task) {
+  const JobRecord* job = parts_.engine.jobs().find(task.job);
+  if (job == nullptr) return;
+  if (job->request) return send_start_with(task, job->request);
+  // After a restart what the job runs is still in the journal only.
+  parts_.engine.journal().read_payload(job->spec->payload_hash, [this, task](Result<std::string> content) {
+    JobRecord* record = parts_.engine.jobs().find(task.job);
+    if (record == nullptr || find(task) == nullptr) return;
+    if (!content) return refuse_start(task, content.error().message());
+    auto request = api::decode<api::SubmitRequest>(*content);
+    if (!request) return refuse_start(task, request.error().message());
+    record->request = std::make_shared<const api::SubmitRequest>(std::move(*request));
+    send_start_with(task, record->request);
+  });
+}
+
+void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& request) {
+  Live* live = find(task);
+  if (live == nullptr || live->ended) return;
+  if (!parts_.host.is_connected()) return;  // reconcile() sends it again
+  if (parts_.sessions.is_expected(task.job)) return;  // its client is on its way: on_arrival()
+  auto plan = make_plan(task, *live, request);
+  if (!plan) return refuse_start(task, plan.error().message());
+  live->sent = true;
+  UniqueFd client;
+  if (plan->interactive) {
+    InteractiveSessions::Session session = parts_.sessions.take(task.job);
+    client = std::move(session.client);
+    plan->terminal = session.terminal.wanted;
+    plan->terminal_rows = session.terminal.rows;
+    plan->terminal_columns = session.terminal.columns;
+    if (!client.is_open()) return refuse_start(task, "the client that waited for it went away");
+  }
+  parts_.host.start(*plan, std::move(client));
+}
+
+Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live, const RequestPointer& request) {
+  const JobRecord* job = parts_.engine.jobs().find(task.job);
+  const JobSpec& spec = *job->spec;
+  const UserRecord* user = parts_.users.find(spec.owner.uid);
+  if (user == nullptr) {
+    return fail(ErrorCode::not_found, "the user " + spec.owner.user + " does not exist any more");
+  }
+  const TaskFacts facts = task_facts(task, *job, user, parts_.gpus, live.slices, request->directory);
+  LaunchPlan plan;
+  plan.task = task;
+  plan.owner = spec.owner;
+  plan.directory = request->directory;
+  plan.stdin_path = stdin_path(*request, facts);
+  plan.stdout_path = stdout_path(*request, facts);
+  plan.stderr_path = stderr_path(*request, facts);
+  plan.arguments =
+      request->script ? script_command(*request->script, job->name, request->script_args) : request->argv;
+  plan.environment = task_environment(request->environment, facts);
+  plan.umask = request->umask.value_or(022);
+  plan.cpu = spec.task.cpu;
+  plan.memory = spec.task.memory;
+  plan.time_limit = spec.time_limit;
+  plan.grace = spec.grace;
+  plan.job_shares = job->tasks.size() > 1;
+  plan.interactive = spec.interactive;
+  for (const Slice& slice : live.slices) {
+    const Gpu* gpu = parts_.gpus.find(slice.gpu);
+    if (gpu == nullptr) return fail(ErrorCode::unavailable, "its GPU is not in the machine any more");
+    plan.gpu_minors.push_back(gpu->minor);
+  }
+  return plan;
+}
+
+// Nothing was sent to the root side, or nothing came of it: the task provably never executed.
+void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason) {
+  Live* live = find(task);
+  if (live == nullptr || live->ended) return;
+  live->ended = true;
+  parts_.engine.record(TaskStartFailed{task, false, reason});
+  live_.erase(task);
+}
+
+void TaskRunner::try_go(const TaskKey& task, Live& live) {
+  if (!live.prepared || !live.durable || live.went || live.stopping) return;
+  live.went = true;
+  parts_.host.go(task);
+}
+
+void TaskRunner::stop(const TaskKey& task) {
+  Live* live = find(task);
+  if (live == nullptr || live->ended) return;
+  const JobRecord* job = parts_.engine.jobs().find(task.job);
+  if (!live->sent) return refuse_start(task, "cancelled before it started");
+  parts_.host.kill(task, job == nullptr ? Duration{} : job->spec->grace);
+}
+
+// --- what became of them -------------------------------------------------------------------------------------
+
+void TaskRunner::on_prepared(const TaskKey& task) {
+  if (Live* live = find(task)) {
+    live->prepared = true;
+    try_go(task, *live);
+  }
+}
+
+void TaskRunner::on_started(const TaskKey& task, int32_t pid) {
+  Live* live = find(task);
+  if (live == nullptr || live->started || live->ended) return;
+  live->started = true;
+  live->went = true;
+  parts_.engine.jobs().set_pid(task, pid);
+  parts_.engine.record(TaskStarted{task});
+}
+
+void TaskRunner::on_start_failed(const TaskKey& task, const StartFailure& failure) {
+  Live* live = find(task);
+  if (live == nullptr) return parts_.host.forget(task);
+  if (live->ended) return;
+  live->ended = true;
+  parts_.sessions.end(task.job, failure.text);
+  const bool retry = !failure.of_the_job && !failure.cancelled;
+  if (!failure.cancelled) {
+    log(LogLevel::notice, "task_start_failed",
+        {{"job", task.job.value()}, {"rank", task.rank}, {"stage", failure.stage}, {"reason", failure.text}});
+  }
+  to_forget_.insert(task);
+  parts_.engine.record(TaskStartFailed{task, retry, failure.cancelled ? "cancelled before it started"
+                                                                      : failure.stage});
+  live_.erase(task);
+  // The sentence with paths is the owner's: the log has the stage only.
+  if (JobRecord* job = parts_.engine.jobs().find(task.job); job != nullptr && !failure.cancelled) {
+    job->private_reason = "could not start: " + failure.text;
+  }
+}
+
+void TaskRunner::on_exited(const TaskKey& task, const TaskEnd& end) {
+  Live* live = find(task);
+  if (live == nullptr || live->ended) return;
+  live->has_end = true;
+  live->end = end;
+}
+
+void TaskRunner::on_all_gone(const TaskKey& task) {
+  Live* live = find(task);
+  if (live == nullptr) return parts_.host.forget(task);
+  if (!live->ended) record_end(task, *live);
+}
+
+void TaskRunner::record_end(const TaskKey& task, Live& live) {
+  if (!live.started) {
+    // Started and ended while nobody was listening.
+    live.started = true;
+    parts_.engine.record(TaskStarted{task});
+  }
+  live.ended = true;
+  const std::vector<Slice> slices = live.slices;
+  const TaskEnd end = live.has_end ? live.end : TaskEnd{};
+  to_forget_.insert(task);
+  if (slices.empty()) live_.erase(task);
+  parts_.engine.record(TaskExited{task, end.cause, end.code, end.signal});
+  for (const Slice& slice : slices) parts_.releases.watch(task, slice);
+}
+
+void TaskRunner::forget_when_durable(const TaskKey& task) {
+  if (to_forget_.erase(task) != 0) parts_.host.forget(task);
+}
+
+// --- restart ---------------------------------------------------------------------------------------------------
+
+void TaskRunner::resume(bool rebooted) {
+  rebooted_ = rebooted;
+  parts_.sessions.on_arrival([this](JobId job) {
+    for (auto& [task, live] : live_) {
+      if (task.job == job && !live.sent && reconciled_) return send_start(task);
+    }
+  });
+  for (const auto& view : parts_.engine.scheduler().gpus()) {
+    for (const TaskKey& task : view.tasks) live_[task];
+  }
+  for (const JobId id : parts_.engine.scheduler().live_jobs()) {
+    const auto view = parts_.engine.scheduler().job(id);
+    if (!view) continue;
+    for (const Start& start : view->tasks) live_[start.task].slices = start.slices;
+    // The daemon that held its client is gone; the client may come back through attach.
+    if (view->spec->interactive && view->tasks.empty()) parts_.sessions.expect(id);
+  }
+  for (auto& [task, live] : live_) {
+    live.durable = true;  // it was read from the journal
+    const JobRecord* job = parts_.engine.jobs().find(task.job);
+    if (job == nullptr) continue;
+    for (const TaskEntry& entry : job->tasks) {
+      if (entry.key != task) continue;
+      live.slices = entry.slices;
+      live.started = entry.started.is_set();
+      live.stopping = entry.state == JobState::stopping;
+      live.ended = entry.has_end;
+    }
+  }
+  if (parts_.host.is_connected()) on_connected();
+}
+
+void TaskRunner::on_connected() {
+  parts_.host.list([this](Result<std::vector<TaskRecord>> records) {
+    if (!records) {
+      log(LogLevel::error, "task_list_failed", {{"error", records.error()}});
+      return;
+    }
+    reconcile(*records);
+  });
+}
+
+void TaskRunner::reconcile(const std::vector<TaskRecord>& records) {
+  std::map<TaskKey, const TaskRecord*> by_task;
+  for (const TaskRecord& record : records) by_task[record.task] = &record;
+  reconciled_ = true;
+
+  std::vector<TaskKey> tasks;
+  for (const auto& [task, live] : live_) tasks.push_back(task);
+  for (const TaskKey& task : tasks) {
+    const auto record = by_task.find(task);
+    if (Live* live = find(task)) {
+      reconcile_task(task, *live, record == by_task.end() ? nullptr : record->second);
+    }
+  }
+  for (const TaskRecord& record : records) {
+    if (live_.contains(record.task) || to_forget_.contains(record.task)) continue;
+    // Its end is recorded, or its Start never became durable: then it never went, and must not.
+    if (record.state == TaskRecord::State::preparing || record.state == TaskRecord::State::prepared ||
+        record.state == TaskRecord::State::running) {
+      parts_.host.kill(record.task, Duration{});
+    } else if (record.all_gone) {
+      parts_.host.forget(record.task);
+    }
+  }
+}
+
+void TaskRunner::reconcile_task(const TaskKey& task, Live& live, const TaskRecord* record) {
+  if (live.ended) {
+    if (record != nullptr && record->all_gone) parts_.host.forget(task);
+    const std::vector<Slice> slices = live.slices;
+    for (const Slice& slice : slices) {
+      // The log knows which slices are released already.
+      const auto gpus = parts_.engine.scheduler().gpus();
+      const bool held = std::any_of(gpus.begin(), gpus.end(), [&](const auto& view) {
+        return view.gpu->id == slice.gpu &&
+               std::find(view.tasks.begin(), view.tasks.end(), task) != view.tasks.end();
+      });
+      if (held) parts_.releases.watch(task, slice);
+    }
+    return;
+  }
+  if (record == nullptr) return settle_lost(task, live);
+  live.sent = true;
+  switch (record->state) {
+    case TaskRecord::State::preparing:
+      break;
+    case TaskRecord::State::prepared:
+      if (live.stopping) return parts_.host.kill(task, Duration{});
+      return on_prepared(task);
+    case TaskRecord::State::running:
+      live.prepared = live.went = true;
+      on_started(task, record->pid);
+      if (Live* still = find(task); still != nullptr && still->stopping) stop(task);
+      break;
+    case TaskRecord::State::start_failed:
+      return on_start_failed(task, record->failure);
+    case TaskRecord::State::exited:
+      on_exited(task, record->end);
+      if (record->all_gone) on_all_gone(task);
+      break;
+  }
+}
+
+// The root side has no record of it. A record is written before a task executes and outlives everything but
+// a reboot; so without a reboot it never executed, and may be started (design section 13, attempts).
+void TaskRunner::settle_lost(const TaskKey& task, Live& live) {
+  if (rebooted_ || live.started) {
+    live.has_end = true;
+    live.end = TaskEnd{};
+    live.end.cause = rebooted_ ? ExitCause::node_failed : ExitCause::lost;
+    return record_end(task, live);
+  }
+  if (live.stopping) return refuse_start(task, "cancelled before it started");
+  live.prepared = live.went = false;
+  send_start(task);
+}
+
+}  // namespace tranche::machine

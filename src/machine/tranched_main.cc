@@ -1,0 +1,183 @@
+// tranched: one machine's daemon. Runs as the user `tranche`, without any capability; root's part is the
+// launcher's. Order of construction:
+//   signals blocked -> configuration -> reactor -> NVML host (starts the sampler on first use) -> launcher
+//   connection -> daemon (journal recovered) -> HTTP on the Unix socket -> ready
+
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "codec/config.h"
+#include "gpu/nvml_host.h"
+#include "linux/files.h"
+#include "linux/http_server.h"
+#include "linux/log.h"
+#include "linux/process_identity.h"
+#include "linux/sd_event_reactor.h"
+#include "linux/service_notify.h"
+#include "machine/daemon.h"
+#include "machine/launcher_task_host.h"
+#include "machine/verify_journal.h"
+
+namespace tranche::machine {
+namespace {
+
+constexpr const char* kHelp =
+    R"(tranched: shares this machine's GPUs among its users
+
+Usage: tranched [--config FILE] [--ready-fd N]
+       tranched check-config [FILE]
+       tranched verify-journal STATE_DIRECTORY
+
+  --config FILE     the configuration (default /etc/tranche/tranche.toml if it exists)
+  --ready-fd N      write a line to descriptor N when clients may connect
+  check-config      parse the configuration, say what it means, and end
+  verify-journal    recompute every recorded decision and compare, and end
+  --version, --help
+
+Examples:
+  tranched --config /etc/tranche/tranche.toml
+  tranched verify-journal /var/lib/tranche
+)";
+
+struct Arguments {
+  std::string config;
+  int ready_fd = -1;
+};
+
+int complain(const Error& error) {
+  std::fprintf(stderr, "tranched: %s\n", error.message().c_str());
+  return exit_code(error.code());
+}
+
+Result<DaemonConfig> read_config(const std::string& path) {
+  if (path.empty() && ::access(std::string(kConfigPath).c_str(), F_OK) != 0) return DaemonConfig();
+  return load_config(path.empty() ? std::string(kConfigPath) : path);
+}
+
+// Programs of one build stand beside one another.
+std::string sibling_program(const std::string& name) {
+  char path[4096] = {};
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path - 1);
+  const std::string self = length > 0 ? std::string(path, static_cast<size_t>(length)) : "";
+  return self.substr(0, self.rfind('/') + 1) + name;
+}
+
+// GPU nodes that are block devices are the emulator's: NVIDIA's driver makes character devices only.
+bool has_emulated_nodes(const DaemonConfig& config) {
+  if (config.emulated != EmulatedNodes::automatic) return config.emulated == EmulatedNodes::yes;
+  struct stat node {};
+  return ::stat("/dev/nvidiactl", &node) == 0 && S_ISBLK(node.st_mode);
+}
+
+Result<void> serve(const Arguments& arguments) {
+  TRY_ASSIGN(DaemonConfig config, read_config(arguments.config));
+  config.emulated = has_emulated_nodes(config) ? EmulatedNodes::yes : EmulatedNodes::no;
+  set_log_level(static_cast<LogLevel>(config.log_level));
+  TRY_ASSIGN(const std::unique_ptr<SdEventReactor> reactor, SdEventReactor::create());
+  TRY_ASSIGN(std::string boot, boot_id());
+
+  NvmlHostOptions gpu_options;
+  gpu_options.sampler_program = sibling_program("tranche-sampler");
+  gpu_options.library_dir = config.library_dir;
+  gpu_options.sample_period = config.sample_interval;
+  NvmlHost gpus(*reactor, gpu_options);
+  LauncherTaskHost tasks(*reactor, config.run_dir + "/launcher.sock", config.emulated == EmulatedNodes::yes);
+  UserDirectory users(reactor->clock());
+
+  const std::string config_path = arguments.config;
+  TRY_ASSIGN(const std::unique_ptr<Daemon> daemon,
+             Daemon::create({*reactor, gpus, tasks, users, config, std::move(boot),
+                             [config_path] { return read_config(config_path); }}));
+  TRY_ASSIGN(const std::unique_ptr<HttpServer> server,
+             HttpServer::create(*reactor,
+                                [&](HttpRequest request, Responder responder) {
+                                  daemon->api().handle(std::move(request), std::move(responder));
+                                },
+                                HttpServer::Options()));
+  const auto on_term = reactor->on_signal(SIGTERM, [&] { reactor->stop(); });
+  const auto on_int = reactor->on_signal(SIGINT, [&] { reactor->stop(); });
+  const auto on_hangup = reactor->on_signal(SIGHUP, [&] {
+    const auto summary = daemon->reload();
+    if (!summary) log(LogLevel::error, "reload_refused", {{"error", summary.error()}});
+  });
+
+  Result<void> listening;
+  daemon->start([&] {
+    std::vector<UniqueFd> inherited = inherited_sockets();
+    listening = inherited.empty() ? server->listen_unix_path(config.socket_path(), 0666)
+                                  : server->listen_inherited(std::move(inherited.front()));
+    if (!listening) return reactor->stop();
+    log(LogLevel::info, "ready", {{"socket", config.socket_path()}, {"version", TRANCHE_VERSION}});
+    notify_ready();
+    if (arguments.ready_fd >= 0) {
+      (void)write_all(arguments.ready_fd, "ready\n");
+      ::close(arguments.ready_fd);
+    }
+  });
+  tasks.open(daemon->listener());
+  reactor->enable_watchdog();
+  TRY(reactor->run());
+  notify_stopping();
+  return listening;
+}
+
+int check_config(const std::string& path) {
+  const auto config = read_config(path);
+  if (!config) return complain(config.error());
+  for (const std::string& sentence : explain_policy(config->policy)) std::printf("%s\n", sentence.c_str());
+  return 0;
+}
+
+int verify(const std::string& state_directory) {
+  const auto verdict = verify_journal(state_directory);
+  if (!verdict) return complain(verdict.error());
+  std::printf("rows %llu, recomputed %llu, different %zu\nstate hash %016llx recomputed, %016llx restored\n%s\n",
+              static_cast<unsigned long long>(verdict->rows), static_cast<unsigned long long>(verdict->recomputed),
+              verdict->different.size(), static_cast<unsigned long long>(verdict->state_hash_recomputed),
+              static_cast<unsigned long long>(verdict->state_hash_restored),
+              verdict->holds() ? "the journal holds" : "the journal does NOT hold");
+  for (const uint64_t seq : verdict->different) {
+    std::printf("row %llu differs\n", static_cast<unsigned long long>(seq));
+  }
+  return verdict->holds() ? 0 : 1;
+}
+
+int usage(const std::string& what) {
+  std::fprintf(stderr, "tranched: %s; `tranched --help` shows what there is\n", what.c_str());
+  return 2;
+}
+
+int run(const std::vector<std::string>& words) {
+  if (!words.empty() && words[0] == "check-config") return check_config(words.size() > 1 ? words[1] : "");
+  if (!words.empty() && words[0] == "verify-journal") {
+    return words.size() == 2 ? verify(words[1]) : usage("verify-journal needs the state directory");
+  }
+  Arguments arguments;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--help" || words[i] == "-h") return std::fputs(kHelp, stdout) < 0 ? 1 : 0;
+    if (words[i] == "--version") return std::printf("tranched %s\n", TRANCHE_VERSION) < 0 ? 1 : 0;
+    if (i + 1 == words.size()) return usage("unknown option " + words[i] + ", or one without its value");
+    if (words[i] == "--config") {
+      arguments.config = words[++i];
+    } else if (words[i] == "--ready-fd") {
+      arguments.ready_fd = std::atoi(words[++i].c_str());
+    } else {
+      return usage("unknown option " + words[i]);
+    }
+  }
+  block_service_signals();
+  const Result<void> served = serve(arguments);
+  return served ? 0 : complain(served.error());
+}
+
+}  // namespace
+}  // namespace tranche::machine
+
+int main(int argc, char** argv) {
+  return tranche::machine::run(std::vector<std::string>(argv + 1, argv + argc));
+}

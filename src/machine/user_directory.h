@@ -1,0 +1,46 @@
+// Unix users by uid, with home and shell, remembered for a minute: name services may be slow.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+
+namespace tranche::machine {
+
+struct UserRecord {
+  std::string name;
+  uint32_t gid = 0;
+  std::string home;
+  std::string shell;
+};
+
+class UserDirectory {
+ public:
+  explicit UserDirectory(const Clock& clock) : clock_(clock) {}
+  virtual ~UserDirectory() = default;
+
+  // Null if there is no such user. Valid until the next call.
+  const UserRecord* find(uint32_t uid);
+  // The name, or the number as text.
+  std::string name(uint32_t uid);
+  // Whether a group of that name exists and has this gid.
+  bool is_group(const std::string& group, uint32_t gid);
+
+ protected:
+  // Asks the system; overridden in simulation.
+  virtual std::optional<UserRecord> look_up(uint32_t uid);
+
+ private:
+  struct Remembered {
+    std::optional<UserRecord> record;
+    Duration until;
+  };
+  const Clock& clock_;
+  std::map<uint32_t, Remembered> users_;
+  std::map<std::string, std::pair<std::optional<uint32_t>, Duration>> groups_;
+};
+
+}  // namespace tranche::machine

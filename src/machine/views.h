@@ -1,0 +1,40 @@
+// What the API shows: values of codec/api.h made from the job table, the scheduler and the GPUs' readings.
+// What a caller may not see of another user's job (name, command, directory, pids) is left out here.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codec/api.h"
+#include "machine/caller.h"
+#include "machine/gpu_manager.h"
+#include "machine/job_table.h"
+#include "machine/user_directory.h"
+
+namespace tranche::machine {
+
+// Borrowed for the time of one answer.
+struct ViewSource {
+  const Engine& engine;
+  GpuManager& gpus;
+  UserDirectory& users;
+  const Clock& clock;
+};
+
+api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, const Caller& caller,
+                            bool with_reason);
+// `request`: what it runs, if the caller may see it and it could be read; else null.
+api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const Caller& caller,
+                          const api::SubmitRequest* request);
+// The path of a task's output as it was opened, for `logs`.
+std::string resolved_stdout(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& request);
+std::string resolved_stderr(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& request);
+
+api::GpuList gpu_list(const ViewSource& source);
+api::ProcessList process_list(const ViewSource& source, const Caller& caller);
+api::QueueList queue_list(const ViewSource& source, bool with_arithmetic);
+
+// A job's slices are enforced by the device filter if they are whole; a fraction is not held by anything yet.
+api::Tier tier_of(SliceKind kind);
+
+}  // namespace tranche::machine
