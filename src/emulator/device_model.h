@@ -96,6 +96,8 @@ class DeviceModel {
 
   // Gives this process a row; again after a fork in the child. Fails when kMaxProcesses have one.
   Result<uint32_t> enter();
+  // Closes the account at once.
+  void leave(uint32_t slot);
   // Takes device memory for a context or for memory, exactly up to the usable bytes; false: out of memory.
   bool add_context(uint32_t slot, uint32_t gpu, uint64_t bytes);
   void remove_context(uint32_t slot, uint32_t gpu, uint64_t bytes);
@@ -126,7 +128,16 @@ class DeviceModel {
   // Whether the process of `slot` lives; `pid` becomes its id as this process sees it.
   bool is_alive(uint32_t slot, int32_t& pid) const;
   void close_account(uint32_t slot);
+  void wake_waiters(uint32_t gpu);
   uint32_t process_count() const;
+  // Calls `visit(slot)` for each row in use.
+  template <class Visit>
+  void each_process(Visit visit) const {
+    const uint32_t count = process_count();
+    for (uint32_t slot = 0; slot < count; ++slot) {
+      if (state_->processes[slot].in_use.load(std::memory_order_acquire) != 0) visit(slot);
+    }
+  }
   ProcessReading reading(uint32_t slot, uint32_t gpu, uint64_t period) const;
   void repair_table();
   void repair_gpu(uint32_t gpu);
