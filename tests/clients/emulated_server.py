@@ -48,7 +48,8 @@ class Holder:
         arguments = [f"{gpu}={mib}" for gpu, mib in memory.items()] + (["--busy"] if busy else [])
         self._process = subprocess.Popen(
             [sys.executable, os.path.join(FOLDER, "holder.py"), *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=dict(os.environ, CUDA_DEVICE_ORDER="PCI_BUS_ID"))  # CUDA's numbers are then NVML's
         if self._process.stdout.readline().strip() != "ready":
             raise RuntimeError(f"holder of {memory} did not start: exit status {self._process.wait()}")
 

@@ -14,10 +14,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include "nvml_library.h"
 
@@ -66,6 +68,7 @@ struct Guarded {
 class CudaMemory {
  public:
   CudaMemory(int gpu, size_t bytes) : library_(dlopen("libcuda.so.1", RTLD_NOW)) {
+    setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);  // CUDA's numbers are then NVML's
     int device = -1;
     worked_ = library_ != nullptr && call("cuInit", 0u) == 0 && call("cuDeviceGet", &device, gpu) == 0 &&
               call("cuCtxCreate_v2", &context_, 0u, device) == 0 && call("cuMemAlloc_v2", &pointer_, bytes) == 0;
@@ -398,6 +401,26 @@ TEST_F(NvmlTest, PeersAreTheSameFromBothSides) {
       }
     }
   }
+}
+
+TEST_F(NvmlTest, ThreadsMayInitialiseAskAndShutDownAtOnce) {
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        Handle handle = nullptr;
+        Guarded<8> rates;
+        if (nvml_.call("nvmlInit_v2") != kSuccess) ++wrong;
+        if (nvml_.call("nvmlDeviceGetHandleByIndex_v2", 0u, &handle) != kSuccess) ++wrong;
+        if (nvml_.call("nvmlDeviceGetUtilizationRates", handle, rates.data()) != kSuccess) ++wrong;
+        if (nvml_.call("nvmlShutdown") != kSuccess) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(nvml_.call("nvmlShutdown"), kUninitialized);
 }
 
 // Puts something that cannot be opened over a device node, in a mount namespace of the calling process.

@@ -36,18 +36,20 @@ Return cpu_affinity(Device* device, uint32_t words, unsigned long* set) {
 
 bool is_scope(uint32_t scope) { return scope <= 1; }  // NUMA node, socket
 
-// A memory peer over PCIe: GeForce boards from Ada on cannot.
+// Boards of one kind reach each other over NVLink, or over PCIe unless they are GeForce cards (those with a
+// fan of their own); libcuda.so.1 answers the same.
 PeerStatus peer_status(const Gpu& first, const Gpu& second, PeerCapability capability) {
-  const bool nvlink = first.board.nvlinks > 0 && second.board.nvlinks > 0;
-  const bool pci = !first.board.fan && !second.board.fan;
+  const bool alike = first.board.key == second.board.key;
+  const bool nvlink = alike && first.board.nvlinks > 0;
   switch (capability) {
-    case PeerCapability::nvlink: return nvlink ? PeerStatus::ok : PeerStatus::not_supported;
+    case PeerCapability::nvlink:
     case PeerCapability::atomics: return nvlink ? PeerStatus::ok : PeerStatus::not_supported;
     case PeerCapability::read:
     case PeerCapability::write:
     case PeerCapability::pci: break;
   }
-  return nvlink || pci ? PeerStatus::ok : PeerStatus::chipset_not_supported;
+  if (first.board.fan || second.board.fan) return PeerStatus::chipset_not_supported;
+  return alike ? PeerStatus::ok : PeerStatus::not_supported;
 }
 
 }  // namespace
