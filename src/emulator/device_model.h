@@ -1,0 +1,154 @@
+// The emulated server as every process sees it: what each GPU is, what runs on it, and the account a CUDA
+// process keeps there. libcuda.so.1 enters processes and charges them; libnvidia-ml.so.1 only reads.
+//
+// It knows processes, bytes and time, and nothing of jobs, limits or guards: it is the oracle for those.
+//
+// Errors: attaching fails with a sentence; afterwards nothing fails but what a GPU may refuse (memory).
+// Threading: every method from any thread. Times are CLOCK_MONOTONIC ns.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "emulator/board.h"
+#include "emulator/server_description.h"
+#include "emulator/shared_state.h"
+
+namespace tranche::emulator {
+
+// $TRANCHE_EMULATOR, or /run/tranche-emulator.
+std::string default_state_directory();
+
+// One GPU at one moment, as NVML tells it.
+struct GpuReading {
+  uint64_t total_bytes;     // all of it, the driver's reserve included
+  uint64_t reserve_bytes;
+  uint64_t used_bytes;      // by processes, without the reserve
+  uint32_t utilisation_percent;         // of the newest complete sample period (1/6 s): lags as NVML does
+  uint32_t memory_utilisation_percent;
+  uint64_t busy_ns;         // time with at least one kernel since the server was made; the oracle
+  uint64_t energy_millijoules;
+  uint32_t power_milliwatts;
+  uint32_t temperature;     // degrees Celsius
+  uint32_t fan_percent;
+  uint32_t clock_mhz, memory_clock_mhz;
+  uint32_t performance_state;  // 0 busy or with a context, 8 idle
+  uint64_t time_ns;         // when this was read
+};
+
+// One process on one GPU.
+struct ProcessReading {
+  int32_t pid;              // as the reader sees it; 0 if it lives in a PID namespace out of sight
+  uint64_t start_ticks;     // field 22 of /proc/PID/stat
+  uint64_t contexts;
+  uint64_t used_bytes;      // with its contexts
+  uint64_t context_bytes;   // the part of used_bytes that is contexts
+  uint64_t peak_bytes;
+  uint64_t busy_ns;         // GPU time it has had; the oracle
+  uint64_t launches;
+  uint32_t utilisation_percent;  // its share of the newest complete sample period
+  uint64_t sample_time_ns;       // end of that period
+};
+
+// GPU time in one complete sample period.
+struct UtilisationSample {
+  uint64_t end_ns;
+  uint32_t percent;
+};
+
+class DeviceModel {
+ public:
+  // Makes the files of a new server in `directory`, which exists; replaces an old server's.
+  static Result<std::unique_ptr<DeviceModel>> create(const std::string& directory,
+                                                     const ServerDescription& description);
+  // The server of `directory`.
+  static Result<std::unique_ptr<DeviceModel>> attach(const std::string& directory);
+  // Unmaps. The record lock of this process's account, if it has one, stays until the process ends: closing
+  // any descriptor of that file would drop it.
+  ~DeviceModel();
+  DeviceModel(const DeviceModel&) = delete;
+  DeviceModel& operator=(const DeviceModel&) = delete;
+
+  uint32_t gpu_count() const { return gpu_count_; }
+  const GpuIdentity& identity(uint32_t gpu) const { return state_->gpus[gpu].identity; }
+  const Board& board(uint32_t gpu) const;
+  uint64_t usable_bytes(uint32_t gpu) const;
+  std::string driver_version() const;
+  std::string server_name() const;
+  int32_t cuda_version() const { return state_->cuda_version; }
+  uint64_t created_ns() const { return state_->created_ns; }
+  int64_t created_wall_ns() const { return state_->created_wall_ns; }
+
+  // What observers ask. Accounts of dead processes are closed first.
+  GpuReading read(uint32_t gpu);
+  std::vector<ProcessReading> processes(uint32_t gpu);
+  // The complete sample periods that ended after `since_ns`, oldest first; at most some ten seconds.
+  std::vector<UtilisationSample> samples(uint32_t gpu, uint64_t since_ns);
+  // The same for each process that was busy: pid, percent and end of the newest period after `since_ns`.
+  std::vector<ProcessReading> busy_processes(uint32_t gpu, uint64_t since_ns);
+
+  // Closes the accounts of processes that are gone.
+  void reap();
+
+  // ---- The account of the calling process (libcuda only) ----
+
+  // Gives this process a row; again after a fork in the child. Fails when kMaxProcesses have one.
+  Result<uint32_t> enter();
+  // Closes the account at once.
+  void leave(uint32_t slot);
+  // Takes device memory for a context or for memory, exactly up to the usable bytes; false: out of memory.
+  bool add_context(uint32_t slot, uint32_t gpu, uint64_t bytes);
+  void remove_context(uint32_t slot, uint32_t gpu, uint64_t bytes);
+  bool charge(uint32_t slot, uint32_t gpu, uint64_t bytes);
+  void discharge(uint32_t slot, uint32_t gpu, uint64_t bytes);
+  uint64_t free_bytes(uint32_t gpu);
+
+  // Queues work; returns the tag that is_done, wait and time_done take.
+  uint64_t launch(uint32_t slot, uint32_t gpu, uint64_t work_ns);
+  // The tag of everything this process has queued.
+  uint64_t queued(uint32_t slot, uint32_t gpu);
+  bool is_done(uint32_t gpu, uint64_t tag);
+  // Sleeps until the work is done.
+  void wait(uint32_t gpu, uint64_t tag);
+  // When it was done, which it is.
+  uint64_t time_done(uint32_t gpu, uint64_t tag);
+  // Drops what this process has queued on the GPU (its last context went).
+  void cancel(uint32_t slot, uint32_t gpu);
+
+ private:
+  class GpuLock;
+  class Uses;
+
+  DeviceModel(std::string directory, SharedState* state);
+  static Result<std::unique_ptr<DeviceModel>> map(const std::string& directory, int state_file);
+
+  bool is_mine(const SharedProcess& process) const;
+  // Whether the process of `slot` lives; `pid` becomes its id as this process sees it.
+  bool is_alive(uint32_t slot, int32_t& pid) const;
+  void close_account(uint32_t slot);
+  void wake_waiters(uint32_t gpu);
+  uint32_t process_count() const;
+  // Calls `visit(slot)` for each row in use.
+  template <class Visit>
+  void each_process(Visit visit) const {
+    const uint32_t count = process_count();
+    for (uint32_t slot = 0; slot < count; ++slot) {
+      if (state_->processes[slot].in_use.load(std::memory_order_acquire) != 0) visit(slot);
+    }
+  }
+  ProcessReading reading(uint32_t slot, uint32_t gpu, uint64_t period) const;
+  void repair_table();
+  void repair_gpu(uint32_t gpu);
+
+  std::string directory_;
+  SharedState* state_;
+  uint32_t gpu_count_;
+  int lock_file_;  // `processes`; never closed, see ~DeviceModel
+};
+
+// CLOCK_MONOTONIC in ns: the time of the model.
+uint64_t monotonic_now();
+
+}  // namespace tranche::emulator

@@ -1,0 +1,111 @@
+#include "emulator/device_nodes.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/loop.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "emulator/server_description.h"
+
+namespace tranche::emulator {
+namespace {
+
+constexpr mode_t kEveryone = 0666;
+constexpr uint32_t kControlMinor = kFirstLoopMinor + 255;
+constexpr uint32_t kMemoryMinor = kFirstLoopMinor + 256;
+constexpr uint32_t kMemoryToolsMinor = kFirstLoopMinor + 257;
+
+bool is_ours(const struct stat& status) {
+  return S_ISBLK(status.st_mode) && major(status.st_rdev) == kLoopMajor &&
+         minor(status.st_rdev) >= kFirstLoopMinor;
+}
+
+// The entries of `directory` that begin with "nvidia".
+std::vector<std::string> nvidia_entries(const std::string& directory) {
+  std::vector<std::string> paths;
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(opendir(directory.c_str()), closedir);
+  if (listing == nullptr) return paths;
+  while (const dirent* entry = readdir(listing.get())) {
+    if (std::strncmp(entry->d_name, "nvidia", 6) == 0) paths.push_back(directory + "/" + entry->d_name);
+  }
+  return paths;
+}
+
+Result<void> make_node(const std::string& path, uint32_t node_minor) {
+  struct stat status;
+  if (lstat(path.c_str(), &status) == 0) {
+    if (!is_ours(status)) {
+      return fail(ErrorCode::conflict, path + " exists and is not the emulator's; remove it first");
+    }
+    unlink(path.c_str());
+  }
+  if (mknod(path.c_str(), S_IFBLK | kEveryone, makedev(kLoopMajor, node_minor)) != 0 ||
+      chmod(path.c_str(), kEveryone) != 0) {
+    return fail(ErrorCode::denied, "cannot make the device node " + path + ": " + std::strerror(errno) +
+                                       "; this needs root outside a user namespace");
+  }
+  return {};
+}
+
+}  // namespace
+
+DeviceNode gpu_node(uint32_t gpu_minor) {
+  return {"nvidia" + std::to_string(gpu_minor), kFirstLoopMinor + gpu_minor};
+}
+DeviceNode control_node() { return {"nvidiactl", kControlMinor}; }
+DeviceNode memory_node() { return {"nvidia-uvm", kMemoryMinor}; }
+
+std::vector<DeviceNode> server_nodes(uint32_t gpu_count) {
+  std::vector<DeviceNode> nodes;
+  for (uint32_t gpu = 0; gpu < gpu_count; ++gpu) nodes.push_back(gpu_node(gpu));
+  nodes.push_back(control_node());
+  nodes.push_back(memory_node());
+  nodes.push_back({"nvidia-uvm-tools", kMemoryToolsMinor});
+  return nodes;
+}
+
+int open_node(const DeviceNode& node) {
+  return open(("/dev/" + node.name).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+}
+
+Result<void> make_nodes(const std::string& directory, uint32_t gpu_count) {
+  for (const DeviceNode& node : server_nodes(gpu_count)) {
+    TRY(make_node(directory + "/" + node.name, node.minor));
+  }
+  return {};
+}
+
+Result<void> remove_nodes(const std::string& directory) {
+  const int loop_control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  std::string failed;
+  for (const std::string& path : nvidia_entries(directory)) {
+    struct stat status;
+    if (lstat(path.c_str(), &status) != 0 || !is_ours(status)) continue;
+    if (unlink(path.c_str()) != 0) failed = path + ": " + std::strerror(errno);
+    // Opening a node made the kernel create its loop device; one still held open stays until closed.
+    if (loop_control >= 0) ioctl(loop_control, LOOP_CTL_REMOVE, static_cast<long>(minor(status.st_rdev)));
+  }
+  if (loop_control >= 0) close(loop_control);
+  if (!failed.empty()) return fail(ErrorCode::denied, "cannot remove " + failed + "; run stop as root");
+  return {};
+}
+
+bool has_real_driver(const std::string& directory) {
+  for (const std::string& path : nvidia_entries(directory)) {
+    struct stat status;
+    if (lstat(path.c_str(), &status) == 0 && S_ISCHR(status.st_mode) &&
+        major(status.st_rdev) == kNvidiaMajor) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace tranche::emulator

@@ -1,0 +1,43 @@
+// The device nodes of an emulated server: block nodes `b 7:N` of loop devices that are bound to nothing,
+// under the names of the NVIDIA driver. They can be opened, show up in /proc/PID/fd, and are subject to
+// permissions and device filters; nothing is ever read from or written to them.
+//
+// The libraries list only the GPUs whose node the process can open, and keep what they opened, so that
+// /proc/PID/fd shows who holds a GPU.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tranche::emulator {
+
+// A node's name in /dev and its number under the loop driver's major.
+struct DeviceNode {
+  std::string name;
+  uint32_t minor;
+};
+
+inline constexpr uint32_t kLoopMajor = 7;
+inline constexpr uint32_t kNvidiaMajor = 195;  // char major of a real driver's nodes
+inline constexpr uint32_t kFirstLoopMinor = 1u << 16;  // far above any loop device in use
+
+DeviceNode gpu_node(uint32_t gpu_minor);
+DeviceNode control_node();
+DeviceNode memory_node();  // nvidia-uvm
+// All nodes of a server with `gpu_count` GPUs, control nodes included.
+std::vector<DeviceNode> server_nodes(uint32_t gpu_count);
+
+// Opens /dev/NAME for reading and writing, close-on-exec; -1 if the process may not or it is not there.
+int open_node(const DeviceNode& node);
+
+// Makes the nodes in `directory`, mode 0666; refuses when one of the names exists and is not ours.
+Result<void> make_nodes(const std::string& directory, uint32_t gpu_count);
+// Removes the nodes that make_nodes made, and the loop devices that opening them created.
+Result<void> remove_nodes(const std::string& directory);
+// True when `directory` has nodes of a real NVIDIA driver.
+bool has_real_driver(const std::string& directory);
+
+}  // namespace tranche::emulator

@@ -1,0 +1,137 @@
+// What observers see: readings of a GPU and of the processes on it.
+//
+// Formulas, all chosen: power = idle + 0.85 x (limit - idle) x utilisation over the last second; energy is
+// its integral; temperature goes linearly from idle to busy with the utilisation of the last ten seconds;
+// memory utilisation is 40 % of utilisation; clocks are at their maximum while any context exists.
+
+#include <algorithm>
+
+#include "emulator/gpu_lock.h"
+
+namespace tranche::emulator {
+namespace {
+
+constexpr uint64_t kPeriodsForPower = 6;
+constexpr uint64_t kPeriodsForTemperature = 60;
+constexpr uint64_t kBusyPowerPercent = 85;
+
+uint32_t percent_of(uint64_t busy_ns, uint64_t span_ns) {
+  return static_cast<uint32_t>(std::min<uint64_t>(100, (busy_ns * 100 + span_ns / 2) / span_ns));
+}
+
+// The newest sample period that is over at `now`.
+uint64_t complete_period(uint64_t now) { return now / kSamplePeriodNs - 1; }
+
+uint32_t average_percent(const Timeline& timeline, uint64_t newest, uint64_t periods) {
+  uint64_t busy = 0;
+  for (uint64_t i = 0; i < periods; ++i) busy += timeline.history.busy_in(newest - i);
+  return percent_of(busy, periods * kSamplePeriodNs);
+}
+
+void read_sensors(const Board& board, const Timeline& timeline, uint64_t created_ns, bool in_use,
+                  GpuReading& reading) {
+  const uint64_t period = complete_period(timeline.now);
+  reading.utilisation_percent = percent_of(timeline.history.busy_in(period), kSamplePeriodNs);
+  reading.memory_utilisation_percent = reading.utilisation_percent * 2 / 5;
+
+  const uint64_t span_mw = (board.power_limit_mw - board.power_idle_mw) * kBusyPowerPercent / 100;
+  reading.power_milliwatts = board.power_idle_mw +
+                             static_cast<uint32_t>(span_mw * average_percent(timeline, period, kPeriodsForPower) / 100);
+  const uint64_t up_us = (timeline.now - std::min(created_ns, timeline.now)) / 1000;
+  reading.energy_millijoules =
+      board.power_idle_mw * up_us / 1'000'000 + span_mw * (timeline.busy_ns / 1000) / 1'000'000;
+
+  const uint32_t warmth = average_percent(timeline, period, kPeriodsForTemperature);
+  reading.temperature =
+      board.temperature_idle + (board.temperature_busy - board.temperature_idle) * warmth / 100;
+  reading.fan_percent = board.fan ? 30 + warmth * 2 / 5 : 0;
+  reading.performance_state = in_use ? 0 : 8;
+  reading.clock_mhz = in_use ? board.clock_max_mhz : board.clock_idle_mhz;
+  reading.memory_clock_mhz = in_use ? board.memory_clock_mhz : board.memory_clock_idle_mhz;
+}
+
+}  // namespace
+
+GpuReading DeviceModel::read(uint32_t gpu) {
+  reap();
+  GpuLock lock(*this, gpu);
+  lock.advance_to_now();
+  const Timeline& timeline = lock.timeline();
+  GpuReading reading{};
+  reading.total_bytes = identity(gpu).memory_bytes;
+  reading.reserve_bytes = identity(gpu).reserve_bytes;
+  reading.used_bytes = lock.gpu().used_bytes;
+  reading.busy_ns = timeline.busy_ns;
+  reading.time_ns = timeline.now;
+  read_sensors(board(gpu), timeline, state_->created_ns, reading.used_bytes > 0, reading);
+  return reading;
+}
+
+ProcessReading DeviceModel::reading(uint32_t slot, uint32_t gpu, uint64_t period) const {
+  const SharedProcess& process = state_->processes[slot];
+  const SharedUse& use = state_->uses[slot][gpu];
+  ProcessReading reading{};
+  reading.pid = process.pid;
+  reading.start_ticks = process.start_ticks;
+  reading.contexts = use.contexts;
+  reading.context_bytes = use.context_bytes;
+  reading.used_bytes = use.context_bytes + use.memory_bytes;
+  reading.peak_bytes = use.memory_peak_bytes;
+  reading.busy_ns = use.timeline.busy_tags / kTagsPerNanosecond;
+  reading.launches = use.launches;
+  reading.utilisation_percent = percent_of(use.timeline.history.busy_in(period), kSamplePeriodNs);
+  reading.sample_time_ns = (period + 1) * kSamplePeriodNs;
+  return reading;
+}
+
+std::vector<ProcessReading> DeviceModel::processes(uint32_t gpu) {
+  reap();
+  std::vector<ProcessReading> readings;
+  GpuLock lock(*this, gpu);
+  lock.advance_to_now();
+  each_process([&](uint32_t slot) {
+    if (state_->uses[slot][gpu].contexts == 0) return;
+    readings.push_back(reading(slot, gpu, complete_period(lock.timeline().now)));
+    is_alive(slot, readings.back().pid);
+  });
+  return readings;
+}
+
+std::vector<UtilisationSample> DeviceModel::samples(uint32_t gpu, uint64_t since_ns) {
+  GpuLock lock(*this, gpu);
+  lock.advance_to_now();
+  const Timeline& timeline = lock.timeline();
+  const uint64_t newest = complete_period(timeline.now);
+  const uint64_t kept = timeline.history.periods.size() - 1;  // one of them is still being filled
+  uint64_t period = std::max(newest - std::min(newest, kept - 1), since_ns / kSamplePeriodNs);
+  std::vector<UtilisationSample> samples;
+  for (; period <= newest; ++period) {
+    if ((period + 1) * kSamplePeriodNs <= since_ns) continue;
+    samples.push_back({(period + 1) * kSamplePeriodNs,
+                       percent_of(timeline.history.busy_in(period), kSamplePeriodNs)});
+  }
+  return samples;
+}
+
+std::vector<ProcessReading> DeviceModel::busy_processes(uint32_t gpu, uint64_t since_ns) {
+  reap();
+  std::vector<ProcessReading> readings;
+  GpuLock lock(*this, gpu);
+  lock.advance_to_now();
+  const uint64_t newest = complete_period(lock.timeline().now);
+  each_process([&](uint32_t slot) {
+    const auto& history = state_->uses[slot][gpu].timeline.history;
+    const uint64_t kept = history.periods.size() - 1;
+    for (uint64_t age = 0; age < kept && age <= newest; ++age) {
+      const uint64_t period = newest - age;
+      if ((period + 1) * kSamplePeriodNs <= since_ns) break;
+      if (history.busy_in(period) == 0) continue;
+      readings.push_back(reading(slot, gpu, period));
+      is_alive(slot, readings.back().pid);
+      break;
+    }
+  });
+  return readings;
+}
+
+}  // namespace tranche::emulator

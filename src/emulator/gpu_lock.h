@@ -1,0 +1,37 @@
+// The lock of one GPU, held for a scope, with the way to the processes' parts of its timeline.
+#pragma once
+
+#include "emulator/device_model.h"
+#include "emulator/robust_lock.h"
+
+namespace tranche::emulator {
+
+class DeviceModel::Uses final : public ProcessTimelines {
+ public:
+  Uses(SharedState& state, uint32_t gpu) : state_(state), gpu_(gpu) {}
+  ProcessTimeline& of(uint32_t slot) override { return state_.uses[slot % kMaxProcesses][gpu_].timeline; }
+
+ private:
+  SharedState& state_;
+  uint32_t gpu_;
+};
+
+class DeviceModel::GpuLock {
+ public:
+  GpuLock(DeviceModel& model, uint32_t gpu)
+      : gpu_(model.state_->gpus[gpu]),
+        uses_(*model.state_, gpu),
+        lock_(gpu_.lock, [&model, gpu] { model.repair_gpu(gpu); }) {}
+
+  SharedGpu& gpu() { return gpu_; }
+  Timeline& timeline() { return gpu_.timeline; }
+  ProcessTimelines& uses() { return uses_; }
+  void advance_to_now() { advance(gpu_.timeline, uses_, monotonic_now()); }
+
+ private:
+  SharedGpu& gpu_;
+  Uses uses_;
+  RobustLock lock_;
+};
+
+}  // namespace tranche::emulator

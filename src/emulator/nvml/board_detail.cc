@@ -1,0 +1,49 @@
+#include "emulator/nvml/board_detail.h"
+
+#include <array>
+#include <string_view>
+
+namespace tranche::emulator::nvml {
+namespace {
+
+// nvmlBrandType_t. nvidia-smi -q calls the RTX 4090's brand "GeForce".
+constexpr uint32_t kTesla = 2, kGeForce = 5, kNvidia = 14;
+
+struct Row {
+  std::string_view key;
+  BoardDetail detail;
+};
+
+// Sources: nvidia-smi -q listings of each board (BAR1 total, power limits, video clock). A board that is
+// not here gets the last row.
+constexpr std::array<Row, 9> kRows{{
+    {"t4", {.bar1_mib = 256, .power_min_mw = 60'000, .power_max_mw = 70'000, .video_clock_max_mhz = 1470,
+            .brand = kTesla, .has_serial = true, .has_remapped_rows = false, .keeps_link_speed = false}},
+    {"rtx4090", {.bar1_mib = 256, .power_min_mw = 150'000, .power_max_mw = 600'000, .video_clock_max_mhz = 2415,
+                 .brand = kGeForce, .has_serial = false, .has_remapped_rows = false, .keeps_link_speed = false}},
+    {"l40s", {.bar1_mib = 65536, .power_min_mw = 100'000, .power_max_mw = 350'000, .video_clock_max_mhz = 1965,
+              .brand = kNvidia, .has_serial = true, .has_remapped_rows = true, .keeps_link_speed = false}},
+    {"a100-40", {.bar1_mib = 65536, .power_min_mw = 100'000, .power_max_mw = 400'000, .video_clock_max_mhz = 1290,
+                 .brand = kNvidia, .has_serial = true, .has_remapped_rows = true, .keeps_link_speed = true}},
+    {"a100-80", {.bar1_mib = 131072, .power_min_mw = 100'000, .power_max_mw = 400'000, .video_clock_max_mhz = 1290,
+                 .brand = kNvidia, .has_serial = true, .has_remapped_rows = true, .keeps_link_speed = true}},
+    {"h100-80", {.bar1_mib = 131072, .power_min_mw = 200'000, .power_max_mw = 700'000, .video_clock_max_mhz = 1545,
+                 .brand = kNvidia, .has_serial = true, .has_remapped_rows = true, .keeps_link_speed = true}},
+    {"h200", {.bar1_mib = 262144, .power_min_mw = 200'000, .power_max_mw = 700'000, .video_clock_max_mhz = 1545,
+              .brand = kNvidia, .has_serial = true, .has_remapped_rows = true, .keeps_link_speed = true}},
+    {"b200", {.bar1_mib = 262144, .power_min_mw = 200'000, .power_max_mw = 1'000'000, .video_clock_max_mhz = 1545,
+              .brand = kNvidia, .has_serial = true, .has_remapped_rows = true, .keeps_link_speed = true}},
+    {"", {.bar1_mib = 256, .power_min_mw = 100'000, .power_max_mw = 1'000'000, .video_clock_max_mhz = 1500,
+          .brand = kNvidia, .has_serial = true, .has_remapped_rows = false, .keeps_link_speed = true}},
+}};
+
+}  // namespace
+
+const BoardDetail& board_detail(const Board& board) {
+  for (const Row& row : kRows) {
+    if (row.key == board.key) return row.detail;
+  }
+  return kRows.back().detail;
+}
+
+}  // namespace tranche::emulator::nvml

@@ -1,0 +1,115 @@
+// nvmlDeviceGetFieldValues: many values in one call, each with its own result.
+#include <ctime>
+
+#include "emulator/nvml/nvml_call.h"
+
+namespace tranche::emulator::nvml {
+namespace {
+
+// Numbers of the fields that are answered; the others below kFieldEnd exist and are not supported.
+namespace field_number {
+constexpr uint32_t ecc_current = 1;
+constexpr uint32_t ecc_pending = 2;
+constexpr uint32_t ecc_single_volatile = 3;
+constexpr uint32_t ecc_double_volatile = 4;
+constexpr uint32_t ecc_single_aggregate = 5;
+constexpr uint32_t ecc_double_aggregate = 6;
+constexpr uint32_t retired_single = 29;
+constexpr uint32_t retired_double = 30;
+constexpr uint32_t retired_pending = 31;
+constexpr uint32_t total_energy = 83;
+constexpr uint32_t nvlink_count = 91;
+constexpr uint32_t pcie_replays = 94;
+constexpr uint32_t remapped_correctable = 142;
+constexpr uint32_t remapped_uncorrectable = 143;
+constexpr uint32_t remapped_pending = 144;
+constexpr uint32_t remapped_failure = 145;
+constexpr uint32_t power_average = 185;
+constexpr uint32_t power_instant = 186;
+constexpr uint32_t power_min_limit = 187;
+constexpr uint32_t power_max_limit = 188;
+constexpr uint32_t power_default_limit = 189;
+constexpr uint32_t power_current_limit = 190;
+constexpr uint32_t power_requested_limit = 192;
+}  // namespace field_number
+constexpr uint32_t kFieldEnd = 200;  // NVML_FI_MAX of this driver release
+
+// The GPU and one reading of it, shared by all fields of a call.
+struct Source {
+  const Gpu& gpu;
+  GpuReading reading;
+};
+
+Return number32(FieldValue& field, uint32_t value) {
+  field.type = ValueType::u32;
+  field.value.u64 = 0;
+  field.value.u32 = value;
+  return Return::success;
+}
+Return number64(FieldValue& field, uint64_t value) {
+  field.type = ValueType::u64;
+  field.value.u64 = value;
+  return Return::success;
+}
+
+// Values of health, all of which are "nothing has happened".
+Return health_value(const Source& source, uint32_t field, FieldValue& value) {
+  const bool retires = source.gpu.board.ecc && source.gpu.board.architecture < Architecture::Ampere;
+  switch (field) {
+    case field_number::ecc_current:
+    case field_number::ecc_pending: return source.gpu.board.ecc ? number32(value, 1) : Return::not_supported;
+    case field_number::ecc_single_volatile:
+    case field_number::ecc_double_volatile:
+    case field_number::ecc_single_aggregate:
+    case field_number::ecc_double_aggregate: return source.gpu.board.ecc ? number64(value, 0) : Return::not_supported;
+    case field_number::retired_single:
+    case field_number::retired_double: return retires ? number64(value, 0) : Return::not_supported;
+    case field_number::retired_pending: return retires ? number32(value, 0) : Return::not_supported;
+    case field_number::remapped_correctable:
+    case field_number::remapped_uncorrectable:
+    case field_number::remapped_pending:
+    case field_number::remapped_failure:
+      return source.gpu.detail.has_remapped_rows ? number32(value, 0) : Return::not_supported;
+    default: return Return::not_supported;
+  }
+}
+
+Return value_of(const Source& source, uint32_t field, FieldValue& value) {
+  switch (field) {
+    case field_number::total_energy: return number64(value, source.reading.energy_millijoules);
+    case field_number::nvlink_count: return number32(value, source.gpu.board.nvlinks);
+    case field_number::pcie_replays: return number32(value, 0);
+    case field_number::power_average:
+    case field_number::power_instant: return number32(value, source.reading.power_milliwatts);
+    case field_number::power_min_limit: return number32(value, source.gpu.detail.power_min_mw);
+    case field_number::power_max_limit: return number32(value, source.gpu.detail.power_max_mw);
+    case field_number::power_default_limit:
+    case field_number::power_current_limit:
+    case field_number::power_requested_limit: return number32(value, source.gpu.board.power_limit_mw);
+    default: return health_value(source, field, value);
+  }
+}
+
+void fill(const Source& source, int64_t now_us, FieldValue& value) {
+  value.timestamp_us = now_us;
+  value.latency_us = 0;
+  value.type = ValueType::u32;
+  value.value.u64 = 0;
+  value.result = value.field == 0 || value.field >= kFieldEnd
+                     ? Return::invalid_argument
+                     : value_of(source, value.field, value);
+}
+
+}  // namespace
+
+NVML_EXPORT Return nvmlDeviceGetFieldValues(Device* device, int32_t count, FieldValue* values) {
+  return with_gpu(device, [&](const Gpu& gpu) {
+    if (values == nullptr || count <= 0) return Return::invalid_argument;
+    const Source source{gpu, gpu.read()};
+    const int64_t now_us = static_cast<int64_t>(wall_us(gpu.model, source.reading.time_ns));
+    for (int32_t i = 0; i < count; ++i) fill(source, now_us, values[i]);
+    return Return::success;
+  });
+}
+
+}  // namespace tranche::emulator::nvml

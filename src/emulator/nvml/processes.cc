@@ -1,0 +1,151 @@
+// The processes on a GPU: their memory and their share of its time.
+//
+// Three layouts of the list have existed. The unsuffixed functions fill the first, without instances; _v2
+// and _v3 the second. A client that mixes them up sees scrambled process ids, so each has its own code.
+#include <string>
+#include <vector>
+
+#include "emulator/nvml/nvml_call.h"
+
+namespace tranche::emulator::nvml {
+namespace {
+
+// Those that the caller can name: one in a PID namespace out of sight has no id here.
+std::vector<ProcessReading> visible_processes(const Gpu& gpu) {
+  std::vector<ProcessReading> processes = gpu.model.processes(gpu.number);
+  std::erase_if(processes, [](const ProcessReading& process) { return process.pid <= 0; });
+  return processes;
+}
+
+ProcessInfoV1 info_v1(const ProcessReading& process) {
+  return {.pid = static_cast<uint32_t>(process.pid), .used_bytes = process.used_bytes};
+}
+ProcessInfoV2 info_v2(const ProcessReading& process) {
+  return {.pid = static_cast<uint32_t>(process.pid), .used_bytes = process.used_bytes,
+          .gpu_instance = kNoInstance, .compute_instance = kNoInstance};
+}
+ProcessDetail detail(const ProcessReading& process) {
+  return {.pid = static_cast<uint32_t>(process.pid), .used_bytes = process.used_bytes,
+          .gpu_instance = kNoInstance, .compute_instance = kNoInstance, .used_protected_bytes = 0};
+}
+
+template <class Info>
+Return compute_processes(Device* device, uint32_t* count, Info* infos, Info (*info)(const ProcessReading&)) {
+  return with_gpu(device, [&](const Gpu& gpu) {
+    const std::vector<ProcessReading> processes = visible_processes(gpu);
+    return copy_list(count, infos, static_cast<uint32_t>(processes.size()),
+                     [&](uint32_t i) { return info(processes[i]); });
+  });
+}
+
+// Nothing draws on an emulated GPU, and no CUDA MPS server runs on it.
+template <class Info>
+Return no_processes(Device* device, uint32_t* count, Info* infos) {
+  return with_gpu(device, [&](const Gpu&) { return copy_list(count, infos, 0, [](uint32_t) { return Info{}; }); });
+}
+
+std::vector<ProcessReading> busy_since(const Gpu& gpu, uint64_t last_seen_us) {
+  std::vector<ProcessReading> busy =
+      gpu.model.busy_processes(gpu.number, monotonic_ns(gpu.model, last_seen_us));
+  std::erase_if(busy, [](const ProcessReading& process) { return process.pid <= 0; });
+  return busy;
+}
+
+// The model's part of memory utilisation that belongs to a process: as its share of the time.
+uint32_t memory_percent(const GpuReading& gpu, const ProcessReading& process) {
+  if (gpu.utilisation_percent == 0) return 0;
+  return gpu.memory_utilisation_percent * process.utilisation_percent / gpu.utilisation_percent;
+}
+
+}  // namespace
+
+NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses(Device* device, uint32_t* count, ProcessInfoV1* infos) {
+  return compute_processes(device, count, infos, info_v1);
+}
+NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v2(Device* device, uint32_t* count, ProcessInfoV2* infos) {
+  return compute_processes(device, count, infos, info_v2);
+}
+NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v3(Device* device, uint32_t* count, ProcessInfoV2* infos) {
+  return compute_processes(device, count, infos, info_v2);
+}
+
+NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses(Device* device, uint32_t* count, ProcessInfoV1* infos) {
+  return no_processes(device, count, infos);
+}
+NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses_v2(Device* device, uint32_t* count, ProcessInfoV2* infos) {
+  return no_processes(device, count, infos);
+}
+NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses_v3(Device* device, uint32_t* count, ProcessInfoV2* infos) {
+  return no_processes(device, count, infos);
+}
+NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses(Device* device, uint32_t* count, ProcessInfoV1* infos) {
+  return no_processes(device, count, infos);
+}
+NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses_v2(Device* device, uint32_t* count,
+                                                              ProcessInfoV2* infos) {
+  return no_processes(device, count, infos);
+}
+NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses_v3(Device* device, uint32_t* count,
+                                                              ProcessInfoV2* infos) {
+  return no_processes(device, count, infos);
+}
+
+NVML_EXPORT Return nvmlDeviceGetRunningProcessDetailList(Device* device, ProcessDetailList* list) {
+  constexpr uint32_t kCompute = 0, kModes = 3;
+  return answer_one(device, list, [](const Gpu& gpu, ProcessDetailList& answer) {
+    if (answer.version != versioned<ProcessDetailList>(1)) return Return::argument_version_mismatch;
+    if (answer.mode >= kModes) return Return::invalid_argument;
+    std::vector<ProcessReading> processes;
+    if (answer.mode == kCompute) processes = visible_processes(gpu);
+    return copy_list(&answer.count, answer.processes, static_cast<uint32_t>(processes.size()),
+                     [&](uint32_t i) { return detail(processes[i]); });
+  });
+}
+
+// Only processes that were busy after `last_seen_us`, each with its newest period; not_found when none was.
+NVML_EXPORT Return nvmlDeviceGetProcessUtilization(Device* device, ProcessUtilizationSample* samples,
+                                                   uint32_t* count, uint64_t last_seen_us) {
+  return with_gpu(device, [&](const Gpu& gpu) {
+    if (count == nullptr) return Return::invalid_argument;
+    const std::vector<ProcessReading> busy = busy_since(gpu, last_seen_us);
+    if (busy.empty()) {
+      *count = 0;
+      return Return::not_found;
+    }
+    if (samples == nullptr) *count = 0;
+    const GpuReading reading = gpu.read();
+    return copy_list(count, samples, static_cast<uint32_t>(busy.size()), [&](uint32_t i) {
+      return ProcessUtilizationSample{.pid = static_cast<uint32_t>(busy[i].pid),
+                                      .timestamp_us = wall_us(gpu.model, busy[i].sample_time_ns),
+                                      .sm = busy[i].utilisation_percent,
+                                      .memory = memory_percent(reading, busy[i]),
+                                      .encoder = 0,
+                                      .decoder = 0};
+    });
+  });
+}
+
+NVML_EXPORT Return nvmlDeviceGetProcessesUtilizationInfo(Device* device, ProcessesUtilization* list) {
+  return answer_one(device, list, [](const Gpu& gpu, ProcessesUtilization& answer) {
+    if (answer.version != versioned<ProcessesUtilization>(1)) return Return::argument_version_mismatch;
+    const std::vector<ProcessReading> busy = busy_since(gpu, answer.last_seen_us);
+    if (busy.empty()) {
+      answer.count = 0;
+      return Return::not_found;
+    }
+    if (answer.processes == nullptr) answer.count = 0;
+    const GpuReading reading = gpu.read();
+    return copy_list(&answer.count, answer.processes, static_cast<uint32_t>(busy.size()), [&](uint32_t i) {
+      return ProcessUtilizationInfo{.timestamp_us = wall_us(gpu.model, busy[i].sample_time_ns),
+                                    .pid = static_cast<uint32_t>(busy[i].pid),
+                                    .sm = busy[i].utilisation_percent,
+                                    .memory = memory_percent(reading, busy[i]),
+                                    .encoder = 0,
+                                    .decoder = 0,
+                                    .jpeg = 0,
+                                    .optical_flow = 0};
+    });
+  });
+}
+
+}  // namespace tranche::emulator::nvml

@@ -1,0 +1,120 @@
+#include "emulator/nvml/session.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <mutex>
+
+#include "emulator/device_nodes.h"
+
+namespace tranche::emulator::nvml {
+
+// One object a GPU of the server, so that a handle can be checked and stays the same over re-initialisation.
+struct Device {
+  char unused;
+};
+
+namespace {
+
+std::array<Device, kMaxGpus> g_devices;
+
+std::mutex g_mutex;
+std::shared_ptr<Session> g_session;
+uint64_t g_uses = 0;
+
+// The server last attached to. It is kept mapped after the last shutdown: detaching and attaching again
+// would cost a file descriptor each time (DeviceModel keeps its lock file open).
+struct Attachment {
+  std::shared_ptr<DeviceModel> model;
+  dev_t device = 0;
+  ino_t file = 0;
+};
+Attachment g_attachment;
+
+// The model of the server that stands now: an earlier attachment when it is still that one.
+std::shared_ptr<DeviceModel> attached_model() {
+  const std::string directory = default_state_directory();
+  struct stat status;
+  if (stat((directory + "/device_model").c_str(), &status) != 0) return nullptr;
+  if (g_attachment.model != nullptr && g_attachment.device == status.st_dev &&
+      g_attachment.file == status.st_ino) {
+    return g_attachment.model;
+  }
+  Result<std::unique_ptr<DeviceModel>> model = DeviceModel::attach(directory);
+  if (!model) return nullptr;
+  g_attachment = {std::shared_ptr<DeviceModel>(std::move(*model)), status.st_dev, status.st_ino};
+  return g_attachment.model;
+}
+
+// What the driver's library answers when it cannot open the control node.
+Return why_no_control_node(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENXIO:
+    case ENODEV: return Return::driver_not_loaded;
+    case EACCES: return Return::no_permission;
+    default: return Return::unknown;  // a device filter's EPERM reads "Unknown Error" on real servers too
+  }
+}
+
+}  // namespace
+
+Session::Session(std::shared_ptr<DeviceModel> model) : model_(std::move(model)) {}
+
+Session::~Session() {
+  for (const int node : nodes_) close(node);
+}
+
+Return Session::open(std::shared_ptr<Session>& session) {
+  std::shared_ptr<DeviceModel> model = attached_model();
+  if (model == nullptr) return Return::driver_not_loaded;
+  std::shared_ptr<Session> opened(new Session(std::move(model)));
+  const int control = open_node(control_node());
+  if (control < 0) return why_no_control_node(errno);
+  opened->nodes_.push_back(control);
+  for (uint32_t gpu = 0; gpu < opened->model_->gpu_count(); ++gpu) {
+    const int node = open_node(gpu_node(opened->model_->identity(gpu).minor));
+    if (node < 0) continue;
+    opened->nodes_.push_back(node);
+    opened->visible_.push_back(gpu);
+  }
+  session = std::move(opened);
+  return Return::success;
+}
+
+Device* Session::handle(uint32_t index) const { return &g_devices[visible_[index]]; }
+
+std::optional<uint32_t> Session::index_of(const Device* device) const {
+  for (uint32_t index = 0; index < visible_.size(); ++index) {
+    if (device == &g_devices[visible_[index]]) return index;
+  }
+  return std::nullopt;
+}
+
+Return begin_session(uint32_t flags) {
+  if ((flags & ~(kInitNoGpus | kInitNoAttach)) != 0) return Return::invalid_argument;
+  const std::lock_guard lock(g_mutex);
+  if (g_session == nullptr) {
+    const Return opened = Session::open(g_session);
+    if (opened != Return::success) return opened;
+  }
+  ++g_uses;
+  return Return::success;
+}
+
+Return end_session() {
+  const std::lock_guard lock(g_mutex);
+  if (g_uses == 0) return Return::uninitialized;
+  if (--g_uses == 0) g_session = nullptr;
+  return Return::success;
+}
+
+std::shared_ptr<Session> current_session() {
+  const std::lock_guard lock(g_mutex);
+  return g_session;
+}
+
+}  // namespace tranche::emulator::nvml

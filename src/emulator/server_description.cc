@@ -1,0 +1,110 @@
+#include "emulator/server_description.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "base/quantity_text.h"
+#include "emulator/board.h"
+
+namespace tranche::emulator {
+namespace {
+
+constexpr size_t kMaxNameBytes = 63;
+constexpr size_t kMaxVersionBytes = 31;
+
+std::string_view trim(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+Result<void> apply_statement(std::string_view key, std::string_view value, ServerDescription& server) {
+  if (key == "board") return add_boards(value, server);
+  if (key == "driver") {
+    TRY(check_driver_version(value));
+    server.driver_version = value;
+    return {};
+  }
+  if (key == "name") {
+    if (value.empty() || value.size() > kMaxNameBytes) {
+      return fail(ErrorCode::invalid_argument, "a server name has 1 to 63 characters");
+    }
+    server.name = value;
+    return {};
+  }
+  return fail(ErrorCode::invalid_argument,
+              "\"" + std::string(key) + "\" is not understood; write board, driver or name");
+}
+
+}  // namespace
+
+Result<void> add_boards(std::string_view specification, ServerDescription& server) {
+  const size_t colon = specification.find(':');
+  TRY_ASSIGN(const uint32_t board, find_board(specification.substr(0, colon)));
+  int64_t count = 1;
+  if (colon != std::string_view::npos) {
+    TRY_ASSIGN(count, parse_integer(specification.substr(colon + 1), 1, kMaxGpus, "the number of GPUs"));
+  }
+  if (server.gpus.size() + static_cast<size_t>(count) > kMaxGpus) {
+    return fail(ErrorCode::invalid_argument, "an emulated server has at most 64 GPUs; ask for fewer");
+  }
+  server.gpus.insert(server.gpus.end(), static_cast<size_t>(count), board);
+  return {};
+}
+
+Result<ServerDescription> parse_server_description(std::string_view text) {
+  ServerDescription server;
+  for (size_t line_number = 1; !text.empty(); ++line_number) {
+    const size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    line = trim(line.substr(0, line.find('#')));
+    if (line.empty()) continue;
+    const size_t equals = line.find('=');
+    if (equals == std::string_view::npos) {
+      return fail(ErrorCode::invalid_argument,
+                  "line " + std::to_string(line_number) + ": write it as \"key = value\"");
+    }
+    auto applied = apply_statement(trim(line.substr(0, equals)), trim(line.substr(equals + 1)), server);
+    if (!applied) {
+      return fail(std::move(applied).error().with_context("line " + std::to_string(line_number)));
+    }
+  }
+  if (server.gpus.empty()) {
+    return fail(ErrorCode::invalid_argument, "the server has no GPU; add a line such as \"board = h100-80:4\"");
+  }
+  return server;
+}
+
+Result<void> check_driver_version(std::string_view version) {
+  const bool digits_and_dots = std::all_of(version.begin(), version.end(),
+                                           [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
+  const size_t dot = version.find('.');
+  if (!digits_and_dots || dot != 3 || version.size() > kMaxVersionBytes || version.back() == '.') {
+    return fail(ErrorCode::invalid_argument,
+                "\"" + std::string(version) + "\" is not a driver version; write one such as 550.163.01");
+  }
+  return {};
+}
+
+int32_t cuda_version_of_driver(std::string_view driver_version) {
+  struct Release {
+    int branch;
+    int32_t cuda;
+  };
+  // The CUDA release each driver branch came with (CUDA toolkit release notes).
+  constexpr std::array<Release, 9> kReleases{{{525, 12000}, {530, 12010}, {535, 12020}, {545, 12030},
+                                              {550, 12040}, {560, 12060}, {565, 12070}, {570, 12080},
+                                              {575, 12090}}};
+  int branch = 0;
+  std::from_chars(driver_version.data(), driver_version.data() + driver_version.size(), branch);
+  if (branch >= 580) return 13000;
+  int32_t cuda = 11080;
+  for (const Release& release : kReleases) {
+    if (branch >= release.branch) cuda = release.cuda;
+  }
+  return cuda;
+}
+
+}  // namespace tranche::emulator

@@ -1,0 +1,36 @@
+// What an emulated server is made of, and the two ways people write it: `--board h100-80:4` and a small
+// text file.
+//
+// The file has one statement a line; `#` begins a comment:
+//     name = lab-a               # seeds the UUIDs: the same name gives the same UUIDs
+//     driver = 550.163.01
+//     board = h100-80:4          # repeatable; GPUs are numbered in the order written
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tranche::emulator {
+
+inline constexpr uint32_t kMaxGpus = 64;
+
+struct ServerDescription {
+  std::string name = "tranche";
+  std::string driver_version = "550.163.01";
+  std::vector<uint32_t> gpus;  // index into boards(), one entry a GPU
+};
+
+// Appends the GPUs of "BOARD" or "BOARD:COUNT" to `server`.
+Result<void> add_boards(std::string_view specification, ServerDescription& server);
+// Reads the text of a description file; an error names the line.
+Result<ServerDescription> parse_server_description(std::string_view text);
+// Refuses versions that are not MAJOR.MINOR[.PATCH] in digits.
+Result<void> check_driver_version(std::string_view version);
+// The newest CUDA version (1000 * major + 10 * minor) that a driver of that release supports.
+int32_t cuda_version_of_driver(std::string_view driver_version);
+
+}  // namespace tranche::emulator

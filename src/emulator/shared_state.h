@@ -1,0 +1,87 @@
+// The device model as it lies in shared memory: one file `<state directory>/device_model`, mapped by every
+// process that uses an emulated GPU. Fixed layout; a process that was built for another layout refuses it.
+//
+// Locks: `table_lock` for the process table, one `lock` a GPU for its ledger and timeline; table before
+// GPU. Both are robust: when a holder dies, the next one rebuilds the sums from the rows, so a change that
+// was half made is harmless. Rows are written before sums.
+//
+// The file is mode 0666: whoever can use the server can also spoil it. It is for trials and tests.
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "emulator/server_description.h"
+#include "emulator/timeline.h"
+
+namespace tranche::emulator {
+
+inline constexpr uint64_t kStateMagic = 0x314D55'4E415254;  // "TRANUM1"
+inline constexpr uint32_t kStateVersion = 1;
+
+// What never changes while a server stands.
+struct GpuIdentity {
+  std::array<char, 48> uuid_text;  // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+  std::array<uint8_t, 16> uuid;
+  std::array<char, 24> serial;
+  uint32_t board;                  // index into boards()
+  uint32_t minor;                  // N of /dev/nvidiaN
+  uint32_t pci_domain, pci_bus, pci_device;
+  uint64_t memory_bytes;           // NVML's total
+  uint64_t reserve_bytes;          // the driver's own
+};
+
+struct SharedGpu {
+  GpuIdentity identity;
+  pthread_mutex_t lock;
+  std::atomic<uint32_t> wake_count;  // futex: changes when waiting processes should look again
+  uint64_t used_bytes;               // sum of the processes' context_bytes and memory_bytes
+  Timeline timeline;
+};
+
+// Who has an account. A row counts while its process holds a record lock on byte `slot` of the file
+// `processes`: the kernel drops the lock when the process dies or executes another program, which no
+// reuse of process ids can confuse and which works across PID namespaces.
+struct SharedProcess {
+  std::atomic<uint32_t> in_use;
+  int32_t pid;              // in the process's own PID namespace
+  uint64_t pid_namespace;   // inode of that namespace
+  uint64_t start_ticks;     // field 22 of /proc/PID/stat
+  uint64_t image;           // random number of this execution (AT_RANDOM)
+  uint64_t came_ns;         // CLOCK_MONOTONIC
+};
+
+// What one process has of one GPU.
+struct SharedUse {
+  uint64_t contexts;
+  uint64_t context_bytes;
+  uint64_t memory_bytes;
+  uint64_t memory_peak_bytes;  // of context_bytes + memory_bytes
+  uint64_t launches;
+  ProcessTimeline timeline;
+};
+
+struct SharedState {
+  uint64_t magic;  // written last
+  uint32_t version;
+  uint32_t gpu_count;
+  uint64_t bytes;  // of this structure
+  std::array<char, 64> server_name;
+  std::array<char, 32> driver_version;
+  int32_t cuda_version;
+  int64_t created_wall_ns;  // since the epoch
+  uint64_t created_ns;      // CLOCK_MONOTONIC
+
+  pthread_mutex_t table_lock;
+  std::atomic<uint32_t> process_high_water;  // slots ever used: where a walk may stop
+  std::array<SharedProcess, kMaxProcesses> processes;
+  std::array<SharedGpu, kMaxGpus> gpus;
+  std::array<std::array<SharedUse, kMaxGpus>, kMaxProcesses> uses;
+};
+
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
+
+}  // namespace tranche::emulator

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Runs one client test on an emulated server: run_client.sh EMULATOR PYTHON "BOARD:N ..." TEST
+# TEST is a Python file (run by PYTHON) or a program. Exit status 77 means: cannot run here, and why.
+emulator=$1 python=$2 boards=$3 test=$4
+
+skip() { echo "skipped: $1"; exit 77; }
+
+[ "$(id -u)" -eq 0 ] || skip "an emulated server's device nodes need root"
+[ -x "$emulator" ] || skip "$emulator is not built"
+case $test in
+  *.py) [ -x "$python" ] || skip "there is no $python; ./setup makes it"
+        set -- "$python" -B "$test" ;;
+  *) set -- "$test" ;;
+esac
+
+options=
+for board in $boards; do options="$options --board $board"; done
+TRANCHE_TEST_BOARDS=$boards
+export TRANCHE_TEST_BOARDS
+# shellcheck disable=SC2086  # the options are words
+exec "$emulator" run $options -- "$@"
