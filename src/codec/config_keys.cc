@@ -140,7 +140,7 @@ std::string take_managed_gpus(const Entry& entry, DaemonConfig& target) {
 }
 
 std::string take_log_level(const Entry& entry, DaemonConfig& target) {
-  const auto level = entry.kind == Kind::text ? from_string<LogLevel>(entry.text) : std::nullopt;
+  const auto level = entry.kind == Kind::text ? from_string<LogThreshold>(entry.text) : std::nullopt;
   if (!level) return "must be \"error\", \"warning\", \"info\" or \"debug\", not " + shown_value(entry);
   target.log_level = *level;
   return "";

@@ -77,7 +77,7 @@ user_limit = 0.125
   ASSERT_TRUE(config.has_value()) << config.error().message();
   EXPECT_EQ(config->socket_path(), "/tmp/run/tranche.sock");
   EXPECT_EQ(config->operator_users, (std::vector<std::string>{"ada", "grace"}));
-  EXPECT_EQ(config->log_level, LogLevel::debug);
+  EXPECT_EQ(config->log_level, LogThreshold::debug);
   EXPECT_EQ(config->journal_ballast, MiB(1024));
   EXPECT_EQ(config->emulated, EmulatedNodes::yes);
   EXPECT_EQ(config->manage.size(), 2u);

@@ -14,14 +14,12 @@
 
 #include "base/reactor.h"
 #include "base/result.h"
+#include "linux/worker.h"
 
 namespace tranche {
 
-class WorkerThread {
+class WorkerThread final : public Worker {
  public:
-  using Work = std::function<Result<void>()>;
-  using Done = std::function<void(const Result<void>&)>;
-
   struct Options {
     std::string name;                     // shown by ps and gdb; 15 bytes at most
     size_t queue_capacity = 8192;         // items queued, not yet begun
@@ -36,14 +34,14 @@ class WorkerThread {
   WorkerThread(Reactor& reactor, Options options);
   // Finishes what is queued, then joins. The `done`s of that last work are posted and run if the loop still
   // turns.
-  ~WorkerThread();
+  ~WorkerThread() override;
 
   WorkerThread(const WorkerThread&) = delete;
   WorkerThread& operator=(const WorkerThread&) = delete;
 
   // Queues `work`. `over_limit` when the queue is full: nothing is queued, `done` is not called.
   // The first work that fails fails its group: the rest of the group is skipped and all get that error.
-  Result<void> submit(Work work, Done done);
+  Result<void> submit(Work work, Done done) override;
 
   // Items queued or being worked on, whose `done` has not been posted yet.
   size_t backlog() const;

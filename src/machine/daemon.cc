@@ -18,7 +18,7 @@ Result<std::unique_ptr<Daemon>> Daemon::create(Parts parts) {
 }
 
 Result<void> Daemon::recover() {
-  TRY_ASSIGN(journal_, Journal::open(parts_.config.state_dir, parts_.reactor));
+  TRY_ASSIGN(journal_, Journal::open(parts_.config.state_dir, parts_.reactor, std::move(parts_.journal_worker)));
   engine_ = std::make_unique<Engine>(parts_.reactor, *journal_);
   uint64_t rows = 0;
   TRY(journal_->read_all([&](RecordedStep step) -> Result<void> {

@@ -30,6 +30,7 @@ class Daemon {
     UserDirectory& users;
     DaemonConfig config;
     std::string boot_id;
+    std::unique_ptr<Worker> journal_worker;  // one piece of work at a time, so that one failure is one
     // Reads the configuration files again; for reload.
     std::function<Result<DaemonConfig>()> read_config;
   };

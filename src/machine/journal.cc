@@ -68,7 +68,8 @@ Result<RecordedStep> read_step(Statement& row) {
 
 }  // namespace
 
-Result<std::unique_ptr<Journal>> Journal::open(const std::string& state_directory, Reactor& reactor) {
+Result<std::unique_ptr<Journal>> Journal::open(const std::string& state_directory, Reactor& reactor,
+                                               std::unique_ptr<Worker> worker) {
   auto database = Database::open(state_directory + "/journal.db", kMigrations);
   if (!database) {
     return fail(std::move(database).error().with_context("the journal in " + state_directory));
@@ -76,10 +77,7 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::string& state_director
   std::unique_ptr<Journal> journal(new Journal(state_directory, reactor, std::move(*database)));
   TRY(journal->prepare_statements());
   journal->make_ballast();
-  WorkerThread::Options options;
-  options.name = "journal";
-  options.group_size_max = 1;  // a failing read must not fail the write beside it
-  journal->worker_ = std::make_unique<WorkerThread>(reactor, std::move(options));
+  journal->worker_ = std::move(worker);
   return journal;
 }
 

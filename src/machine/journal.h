@@ -23,7 +23,7 @@
 #include "base/result.h"
 #include "codec/event_json.h"
 #include "linux/database.h"
-#include "linux/worker_thread.h"
+#include "linux/worker.h"
 
 namespace tranche::machine {
 
@@ -55,7 +55,9 @@ class Journal {
  public:
   using Durable = std::function<void()>;
 
-  static Result<std::unique_ptr<Journal>> open(const std::string& state_directory, Reactor& reactor);
+  // `worker` does the writing and reading; it is ended first.
+  static Result<std::unique_ptr<Journal>> open(const std::string& state_directory, Reactor& reactor,
+                                               std::unique_ptr<Worker> worker);
   ~Journal();
 
   // --- before the loop runs: recovery ------------------------------------------------------------------
@@ -105,7 +107,7 @@ class Journal {
   bool writing_ = false;
   std::string trouble_;
   Reactor::Handle retry_;
-  std::unique_ptr<WorkerThread> worker_;  // last: joined first
+  std::unique_ptr<Worker> worker_;  // last: joined first
 };
 
 }  // namespace tranche::machine

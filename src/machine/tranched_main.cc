@@ -19,6 +19,7 @@
 #include "linux/process_identity.h"
 #include "linux/sd_event_reactor.h"
 #include "linux/service_notify.h"
+#include "linux/worker_thread.h"
 #include "machine/daemon.h"
 #include "machine/launcher_task_host.h"
 #include "machine/verify_journal.h"
@@ -67,6 +68,23 @@ std::string sibling_program(const std::string& name) {
   return self.substr(0, self.rfind('/') + 1) + name;
 }
 
+LogLevel log_level(LogThreshold threshold) {
+  switch (threshold) {
+    case LogThreshold::error: return LogLevel::error;
+    case LogThreshold::warning: return LogLevel::warning;
+    case LogThreshold::info: return LogLevel::info;
+    case LogThreshold::debug: return LogLevel::debug;
+  }
+  return LogLevel::info;
+}
+
+std::unique_ptr<Worker> journal_thread(Reactor& reactor) {
+  WorkerThread::Options options;
+  options.name = "journal";
+  options.group_size_max = 1;  // a failing read must not fail the write beside it
+  return std::make_unique<WorkerThread>(reactor, std::move(options));
+}
+
 // GPU nodes that are block devices are the emulator's: NVIDIA's driver makes character devices only.
 bool has_emulated_nodes(const DaemonConfig& config) {
   if (config.emulated != EmulatedNodes::automatic) return config.emulated == EmulatedNodes::yes;
@@ -77,7 +95,7 @@ bool has_emulated_nodes(const DaemonConfig& config) {
 Result<void> serve(const Arguments& arguments) {
   TRY_ASSIGN(DaemonConfig config, read_config(arguments.config));
   config.emulated = has_emulated_nodes(config) ? EmulatedNodes::yes : EmulatedNodes::no;
-  set_log_level(static_cast<LogLevel>(config.log_level));
+  set_log_level(log_level(config.log_level));
   TRY_ASSIGN(const std::unique_ptr<SdEventReactor> reactor, SdEventReactor::create());
   TRY_ASSIGN(std::string boot, boot_id());
 
@@ -92,7 +110,7 @@ Result<void> serve(const Arguments& arguments) {
   const std::string config_path = arguments.config;
   TRY_ASSIGN(const std::unique_ptr<Daemon> daemon,
              Daemon::create({*reactor, gpus, tasks, users, config, std::move(boot),
-                             [config_path] { return read_config(config_path); }}));
+                             journal_thread(*reactor), [config_path] { return read_config(config_path); }}));
   TRY_ASSIGN(const std::unique_ptr<HttpServer> server,
              HttpServer::create(*reactor,
                                 [&](HttpRequest request, Responder responder) {

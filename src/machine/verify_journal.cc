@@ -13,7 +13,7 @@ constexpr size_t kDifferencesMax = 100;
 
 Result<JournalVerdict> verify_journal(const std::string& state_directory) {
   ManualReactor reactor{Time(1)};
-  TRY_ASSIGN(const std::unique_ptr<Journal> journal, Journal::open(state_directory, reactor));
+  TRY_ASSIGN(const std::unique_ptr<Journal> journal, Journal::open(state_directory, reactor, std::make_unique<InlineWorker>(reactor)));
   scheduler::Scheduler deciding;
   scheduler::Scheduler restored;
   JournalVerdict verdict;
