@@ -1,0 +1,222 @@
+#include "scheduler/check.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/quantity_text.h"
+#include "scheduler/gang.h"
+#include "scheduler/text.h"
+
+namespace tranche::scheduler {
+namespace {
+
+// "4 GPUs of type h100-80 and 2 GPUs of type t4".
+std::string installed_text(const Capacity& idle) {
+  std::map<std::string, int64_t> counts;
+  for (const NodeRoom& home : idle.nodes()) {
+    for (const GpuRoom& room : home.gpus) {
+      if (home.present && room.installed) ++counts[room.type];
+    }
+  }
+  if (counts.empty()) return "no GPU";
+  std::vector<std::string> parts;
+  for (const auto& [type, count] : counts) parts.push_back(counted(count, "GPU") + " of type " + type);
+  return listed(parts, 8);
+}
+
+std::string installed_types(const Capacity& idle) {
+  std::vector<std::string> types;
+  for (const NodeRoom& home : idle.nodes()) {
+    for (const GpuRoom& room : home.gpus) {
+      if (room.installed && std::find(types.begin(), types.end(), room.type) == types.end()) types.push_back(room.type);
+    }
+  }
+  std::sort(types.begin(), types.end());
+  return types.empty() ? "none" : listed(types, 8);
+}
+
+Result<void> check_queue(const State& state, const JobSpec& spec) {
+  const std::string& path = spec.queue;
+  const size_t slash = path.rfind('/');
+  const bool is_user_leaf = slash != std::string::npos && path.substr(slash + 1) == spec.owner.user &&
+                            state.queues.is_known(path.substr(0, slash));
+  if (is_user_leaf) return {};
+  if (const auto found = state.queues.find(path); found && state.queues.is_known(path)) {
+    const auto& children = state.queues.at(*found).children;
+    const bool is_leaf = std::none_of(children.begin(), children.end(),
+                                      [&](QueueIndex child) { return state.queues.at(child).configured; });
+    if (is_leaf) return {};
+    return fail(ErrorCode::not_found, "queue '" + path + "' has queues below it; name one of those");
+  }
+  const std::string asked = slash != std::string::npos && path.substr(slash + 1) == spec.owner.user
+                                ? path.substr(0, slash)
+                                : path;
+  std::vector<std::pair<size_t, std::string>> near;
+  for (QueueIndex i = 1; i < state.queues.size(); ++i) {
+    const Queue& queue = state.queues.at(i);
+    if (queue.configured) near.push_back({edit_distance(asked, queue.path), queue.path});
+  }
+  std::sort(near.begin(), near.end());
+  std::vector<std::string> names;
+  for (size_t i = 0; i < near.size() && i < 3; ++i) names.push_back("'" + near[i].second + "'");
+  return fail(ErrorCode::not_found, "there is no queue '" + asked + "'; the nearest are " + listed(names));
+}
+
+Result<void> check_user_and_time(const State& state, const JobSpec& spec, size_t count) {
+  const auto user = state.jobs_of_user.find(spec.owner.uid);
+  const uint64_t live = user == state.jobs_of_user.end() ? 0 : user->second;
+  if (live + count > state.policy.jobs_per_user_max) {
+    return fail(ErrorCode::over_limit, "you have " + counted(static_cast<int64_t>(live), "live job") + " and may have " +
+                                           std::to_string(state.policy.jobs_per_user_max) +
+                                           "; wait for some to end or cancel some");
+  }
+  const Duration most = state.policy.for_class(spec.job_class).time_limit_max;
+  if (spec.time_limit > most) {
+    return fail(ErrorCode::over_limit, "a time limit of " + format_duration(spec.time_limit) + " is above the " +
+                                           format_duration(most) + " that class " +
+                                           std::string(to_string(spec.job_class)) + " may have; ask for less");
+  }
+  return {};
+}
+
+Result<void> check_dependencies(const State& state, const JobSpec& spec) {
+  for (const Dependency& dependency : spec.dependencies) {
+    if (state.find(dependency.job) != nullptr || state.ended.state(dependency.job)) continue;
+    return fail(ErrorCode::not_found, "job " + std::to_string(dependency.job.value()) +
+                                          " of the dependency was never submitted; check its number");
+  }
+  return {};
+}
+
+Result<void> check_limits(const State& state, const JobSpec& spec) {
+  const Shape shape = shape_of(spec, state.policy.users_share_gpu);
+  const MilliGpu charge = charge_at_least(shape, everything_idle(state), shape.tasks_min);
+  // The leaf may not exist yet: it would get its parent's limit for users.
+  std::string_view path = spec.queue;
+  while (!path.empty()) {
+    const auto found = state.queues.find(path);
+    const size_t slash = path.rfind('/');
+    const std::string_view parent = slash == std::string_view::npos ? "" : path.substr(0, slash);
+    std::optional<MilliGpu> limit;
+    std::optional<MilliGpu> quota;
+    if (found) {
+      limit = state.queues.at(*found).limit;
+      quota = state.queues.at(*found).quota;
+    } else if (const auto above = state.queues.find(parent)) {
+      limit = state.queues.at(*above).user_limit;
+    }
+    if (limit && charge > *limit) {
+      return fail(ErrorCode::over_limit, "the job needs " + gpus_text(charge) + " at once, and queue '" +
+                                             std::string(path) + "' may use " + gpus_text(*limit) +
+                                             "; ask for less or use another queue");
+    }
+    if (!spec.preemptible && quota && charge > *quota) {
+      return fail(ErrorCode::over_limit,
+                  "the job needs " + gpus_text(charge) + " and cannot be preempted, so it must fit the quota of queue '" +
+                      std::string(path) + "', which is " + gpus_text(*quota) + "; ask for less or make it preemptible");
+    }
+    path = parent;
+  }
+  return {};
+}
+
+// One reason after the other is ruled out, so that the sentence names the dimension that fails.
+Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity& idle) {
+  Shape one_whole;
+  one_whole.gpu_count = 1;
+  one_whole.type = shape.type;
+  if (shape.gpu_count > 0 && !shape.type.empty() && types_for(one_whole, idle).empty()) {
+    return fail(ErrorCode::never_fits, "there is no GPU of type '" + shape.type + "'; installed types: " + installed_types(idle));
+  }
+  if (shape.kind != SliceKind::whole && shape.gpu_count > 0) {
+    if (shape.compute <= 0 && shape.memory <= 0) {
+      return fail(ErrorCode::invalid_argument, "a fraction of a GPU needs compute or memory; ask for -G 0.5 or --gpu-mem 8G");
+    }
+    if (shape.compute > kWholeGpu.count()) {
+      return fail(ErrorCode::never_fits, "a fraction is at most 1 GPU, and the job asks for " +
+                                             gpus_text(MilliGpu(shape.compute)) + "; ask for whole GPUs instead");
+    }
+    int64_t most = 0;
+    for (const NodeRoom& home : idle.nodes()) {
+      for (const GpuRoom& room : home.gpus) {
+        if (shape.type.empty() || room.type == shape.type) most = std::max(most, room.memory_usable.count());
+      }
+    }
+    if (shape.memory > most && most > 0) {
+      return fail(ErrorCode::never_fits, "the job asks for " + format_memory(MiB(shape.memory)) +
+                                             " of one GPU, and the largest has " + format_memory(MiB(most)) +
+                                             " usable; ask for less memory");
+    }
+  }
+  Shape gpus_only = shape;
+  gpus_only.cpu = 0;
+  gpus_only.host_memory = 0;
+  gpus_only.pool.clear();
+  if (!place_gang(gpus_only, 1, {&idle})) {
+    const std::string what = shape.type.empty() ? "GPU" : "GPU of type " + shape.type;
+    return fail(ErrorCode::never_fits, "a task asks for " + std::to_string(shape.gpu_count) + " x " + what +
+                                           " on one machine, and there is " + installed_text(idle) + "; ask for fewer");
+  }
+  int64_t cpu = 0;
+  int64_t memory = 0;
+  for (const NodeRoom& home : idle.nodes()) {
+    cpu = std::max(cpu, home.cpu.count());
+    memory = std::max(memory, home.memory.count());
+  }
+  if (shape.cpu > cpu) {
+    return fail(ErrorCode::never_fits, "a task asks for " + format_thousandths(shape.cpu) +
+                                           " CPUs, and the largest machine has " + format_thousandths(cpu) + "; ask for fewer");
+  }
+  if (shape.host_memory > memory) {
+    return fail(ErrorCode::never_fits, "a task asks for " + format_memory(spec.task.memory) +
+                                           " of memory, and the largest machine has " + format_memory(MiB(memory)) +
+                                           "; ask for less");
+  }
+  return {};
+}
+
+}  // namespace
+
+Capacity everything_idle(const State& state) {
+  Capacity idle;
+  for (const NodeRoom& home : state.capacity.nodes()) {
+    if (home.present) idle.add_node(state.nodes.at(home.id));
+  }
+  for (const auto& [id, record] : state.gpus) {
+    const bool gone = record.removed || record.health == Health::lost;
+    if (!gone && idle.node(record.gpu.node) != nullptr) idle.add_gpu(record.gpu);
+  }
+  return idle;
+}
+
+Result<void> check_fits(const State& state, const JobSpec& spec) {
+  const Capacity idle = everything_idle(state);
+  const Shape shape = shape_of(spec, state.policy.users_share_gpu);
+  if (place_gang(shape, shape.tasks_min, {&idle})) return {};
+  TRY(check_task(shape, spec, idle));
+  if (!spec.node_pool.empty()) {
+    Shape anywhere = shape;
+    anywhere.pool.clear();
+    if (place_gang(anywhere, shape.tasks_min, {&idle})) {
+      return fail(ErrorCode::never_fits, "node pool '" + spec.node_pool + "' has no room for the job even when it is idle; ask for less or name another pool");
+    }
+  }
+  const uint32_t fitting = tasks_that_fit(shape, shape.tasks_min, {&idle});
+  if (fitting == 0) {
+    return fail(ErrorCode::never_fits, "no machine has the GPUs, CPUs and memory of one task together; there is " +
+                                           installed_text(idle) + "; ask for less");
+  }
+  return fail(ErrorCode::never_fits, "the job needs " + counted(shape.tasks_min, "task") +
+                                         " at once, and at most " + std::to_string(fitting) +
+                                         " fit on what is installed (" + installed_text(idle) + "); ask for fewer or smaller tasks");
+}
+
+Result<void> check_job(const State& state, const JobSpec& spec, const ArraySpec& array) {
+  TRY(check_queue(state, spec));
+  TRY(check_fits(state, spec));
+  TRY(check_limits(state, spec));
+  TRY(check_user_and_time(state, spec, std::max<size_t>(array.indices.size(), 1)));
+  return check_dependencies(state, spec);
+}
+
+}  // namespace tranche::scheduler

@@ -1,0 +1,100 @@
+#include "scheduler/conclude.h"
+
+#include <algorithm>
+
+namespace tranche::scheduler {
+namespace {
+
+bool all_exited(const Job& job) {
+  return std::all_of(job.tasks.begin(), job.tasks.end(),
+                     [](const Task& task) { return task.phase == TaskPhase::exited; });
+}
+
+bool completed(const Task& task) {
+  return !task.never_executed && task.cause == ExitCause::exited && task.code == 0;
+}
+
+Decision end_or_retry(const Job& job, JobState state, bool retry) {
+  if (retry && !job.cancel_requested) return Requeue{job.id, job.attempt + 1, StopReason::node_failed};
+  return End{job.id, job.cancel_requested && retry ? JobState::cancelled : state};
+}
+
+// What becomes of a job all of whose tasks are gone. Its own first failure comes before anything that was
+// done to it; success of all tasks comes before a Stop that was too late.
+Decision outcome(const Job& job) {
+  const auto& tasks = job.tasks;
+  if (job.failure) {
+    return end_or_retry(job, *job.failure, *job.failure == JobState::node_failed && job.spec->requeue);
+  }
+  if (std::all_of(tasks.begin(), tasks.end(), completed)) return End{job.id, JobState::completed};
+  const bool never_executed =
+      std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.never_executed; });
+  if (never_executed) {
+    if (job.cancel_requested) return End{job.id, JobState::cancelled};
+    const bool retry = job.failed_starts < kStartRetries && std::all_of(tasks.begin(), tasks.end(), [](const Task& t) {
+                         return !t.never_executed || t.may_retry;
+                       });
+    return end_or_retry(job, JobState::failed, retry);
+  }
+  if (job.cancel_requested) return End{job.id, JobState::cancelled};
+  switch (job.stop_reason.value_or(StopReason::gang)) {
+    case StopReason::preempted:
+    case StopReason::reclaimed: return Requeue{job.id, job.attempt + 1, *job.stop_reason};
+    case StopReason::node_failed: return end_or_retry(job, JobState::node_failed, job.spec->requeue);
+    case StopReason::cancelled: return End{job.id, JobState::cancelled};
+    case StopReason::gang: break;  // killed, and nobody asked for it
+  }
+  return End{job.id, JobState::failed};
+}
+
+bool stands_on_lost_ground(const Task& task, const State& state) {
+  const NodeRoom* node = state.capacity.node(task.start.node);
+  if (node == nullptr || !node->present) return true;
+  return std::any_of(task.start.slices.begin(), task.start.slices.end(), [&](const Slice& slice) {
+    const GpuRoom* room = state.capacity.gpu(slice.gpu);
+    return room == nullptr || !room->installed;
+  });
+}
+
+std::optional<StopReason> reason_to_stop(const Job& job, const State& state) {
+  if (job.cancel_requested) return StopReason::cancelled;
+  for (const Task& task : job.tasks) {
+    if (task.phase != TaskPhase::exited && stands_on_lost_ground(task, state)) return StopReason::node_failed;
+  }
+  const bool start_failed =
+      std::any_of(job.tasks.begin(), job.tasks.end(), [](const Task& task) { return task.never_executed; });
+  if (job.failure || start_failed) return StopReason::gang;
+  return std::nullopt;
+}
+
+void conclude_running(const Job& job, const State& state, Commit& commit) {
+  if (all_exited(job)) {
+    commit.decide(outcome(job));
+    return;
+  }
+  const auto reason = reason_to_stop(job, state);
+  if (!reason) return;
+  std::vector<TaskKey> going;
+  for (const Task& task : job.tasks) {
+    if (task.phase != TaskPhase::exited && !task.stop_sent) going.push_back(task.start.task);
+  }
+  for (const TaskKey& key : going) commit.decide(Stop{key, *reason, JobId()});
+}
+
+}  // namespace
+
+void conclude(State& state, Commit& commit) {
+  while (!state.attention.empty()) {
+    const JobId id = *state.attention.begin();
+    state.attention.erase(state.attention.begin());
+    const Job* job = state.find(id);
+    if (job == nullptr) continue;
+    if (!job->is_waiting()) {
+      conclude_running(*job, state, commit);
+    } else if (job->cancel_requested || job->doomed) {
+      commit.decide(End{id, JobState::cancelled});
+    }
+  }
+}
+
+}  // namespace tranche::scheduler

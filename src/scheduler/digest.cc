@@ -1,0 +1,162 @@
+// The state's digest. Derived indices (groups, dependents) are left out: they follow from the rest.
+#include "scheduler/state.h"
+
+namespace tranche::scheduler {
+namespace {
+
+void add_wide(StateHash& hash, Wide value) {
+  hash.add(static_cast<uint64_t>(value));
+  hash.add(static_cast<uint64_t>(value >> 64));
+}
+
+void add_key(StateHash& hash, const TaskKey& key) {
+  hash.add(key.job.value());
+  hash.add(uint64_t{key.rank});
+  hash.add(uint64_t{key.attempt});
+}
+
+void add_optional(StateHash& hash, const std::optional<MilliGpu>& value) {
+  hash.add(value ? value->count() : int64_t{-1});
+}
+
+void add_policy(StateHash& hash, const Policy& policy) {
+  for (const QueuePolicy& queue : policy.queues) {
+    hash.add(queue.path);
+    add_optional(hash, queue.quota);
+    add_optional(hash, queue.limit);
+    add_optional(hash, queue.user_limit);
+    hash.add(queue.weight);
+    hash.add(int64_t{queue.priority});
+  }
+  hash.add(policy.default_queue);
+  for (const ClassPolicy& job_class : policy.classes) {
+    hash.add(int64_t{job_class.priority});
+    hash.add(uint64_t{job_class.preemptible});
+    hash.add(job_class.time_limit_default.count());
+    hash.add(job_class.time_limit_max.count());
+  }
+  hash.add(policy.usage_half_life.count());
+  hash.add(policy.minimum_runtime.count());
+  hash.add(policy.grace_default.count());
+  hash.add(uint64_t{policy.backfill});
+  hash.add(uint64_t{policy.users_share_gpu});
+  hash.add(uint64_t{policy.jobs_per_user_max});
+}
+
+void add_spec(StateHash& hash, const JobSpec& spec) {
+  hash.add(uint64_t{spec.owner.uid});
+  hash.add(spec.queue);
+  hash.add(static_cast<uint64_t>(spec.job_class));
+  hash.add(int64_t{spec.priority});
+  hash.add(uint64_t{spec.preemptible});
+  hash.add(uint64_t{spec.requeue});
+  hash.add(uint64_t{spec.task.gpu.count});
+  hash.add(static_cast<uint64_t>(spec.task.gpu.kind));
+  hash.add(spec.task.gpu.compute.count());
+  hash.add(spec.task.gpu.memory.count());
+  hash.add(spec.task.gpu.type);
+  hash.add(spec.task.cpu.count());
+  hash.add(spec.task.memory.count());
+  hash.add(uint64_t{spec.tasks_min});
+  hash.add(uint64_t{spec.tasks_max});
+  hash.add(spec.time_limit.count());
+  hash.add(spec.grace.count());
+  hash.add(spec.begin.nanoseconds());
+  hash.add(spec.node_pool);
+  for (const Dependency& dependency : spec.dependencies) {
+    hash.add(static_cast<uint64_t>(dependency.kind));
+    hash.add(dependency.job.value());
+  }
+}
+
+void add_job(StateHash& hash, const Job& job) {
+  hash.add(job.id.value());
+  hash.add(job.array.value());
+  hash.add(uint64_t{job.array_index});
+  hash.add(static_cast<uint64_t>(job.state));
+  hash.add(uint64_t{job.attempt});
+  hash.add(job.submitted.nanoseconds());
+  hash.add(job.started.nanoseconds());
+  hash.add(job.stop_time.nanoseconds());
+  hash.add(uint64_t{job.failed_starts});
+  hash.add(uint64_t{job.held} | uint64_t{job.begin_passed} << 1 | uint64_t{job.cancel_requested} << 2 |
+           uint64_t{job.doomed} << 3 | uint64_t{job.group != 0} << 4);
+  hash.add(job.stop_reason ? static_cast<uint64_t>(*job.stop_reason) : UINT64_MAX);
+  hash.add(job.failure ? static_cast<uint64_t>(*job.failure) : UINT64_MAX);
+  for (const Task& task : job.tasks) {
+    hash.add(static_cast<uint64_t>(task.phase));
+    hash.add(uint64_t{task.stop_sent} | uint64_t{task.never_executed} << 1 | uint64_t{task.may_retry} << 2);
+    hash.add(static_cast<uint64_t>(task.cause));
+    hash.add(int64_t{task.code});
+  }
+}
+
+void add_holding(StateHash& hash, const TaskKey& key, const Holding& holding) {
+  add_key(hash, key);
+  hash.add(uint64_t{holding.node.value()});
+  hash.add(uint64_t{holding.exited});
+  hash.add(holding.latest_end.nanoseconds());
+  hash.add(holding.cpu.count());
+  hash.add(holding.memory.count());
+  for (const Slice& slice : holding.slices) {
+    hash.add(uint64_t{slice.gpu.value()});
+    hash.add(static_cast<uint64_t>(slice.kind));
+    hash.add(slice.compute.count());
+    hash.add(slice.memory.count());
+  }
+}
+
+}  // namespace
+
+uint64_t State::hash() const {
+  StateHash hash;
+  hash.add(now.nanoseconds());
+  hash.add(last_event.value());
+  hash.add(wake.nanoseconds());
+  add_policy(hash, policy);
+  for (const NodeRoom& room : capacity.nodes()) {
+    hash.add(uint64_t{room.id.value()});
+    hash.add(room.pool);
+    hash.add(uint64_t{room.present});
+    hash.add(room.cpu_free.count());
+    hash.add(room.memory_free.count());
+    for (const GpuRoom& gpu : room.gpus) {
+      hash.add(uint64_t{gpu.id.value()});
+      hash.add(gpu.type);
+      hash.add(gpu.memory_usable.count());
+      hash.add(uint64_t{gpu.open} | uint64_t{gpu.installed} << 1 | uint64_t{gpu.degraded} << 2);
+      hash.add(gpu.compute_free.count());
+      hash.add(gpu.memory_free.count());
+    }
+  }
+  for (QueueIndex i = 0; i < queues.size(); ++i) {
+    const Queue& queue = queues.at(i);
+    hash.add(queue.path);
+    hash.add(queue.used.count());
+    hash.add(queue.used_not_preemptible.count());
+    add_wide(hash, queue.usage);
+    add_wide(hash, queue.accrued);
+  }
+  for (const auto& [id, job] : jobs) add_job(hash, job);
+  // Elements of an array share one spec, which is hashed where it first occurs.
+  const JobSpec* last_spec = nullptr;
+  for (const auto& [id, job] : jobs) {
+    if (job.spec.get() != last_spec) add_spec(hash, *job.spec);
+    last_spec = job.spec.get();
+  }
+  for (const auto& [key, holding] : holdings) add_holding(hash, key, holding);
+  for (const auto& [array, record] : arrays) {
+    hash.add(array.value());
+    hash.add(uint64_t{record.running_max});
+    hash.add(uint64_t{record.running});
+    hash.add(uint64_t{record.live});
+  }
+  for (const Claim& claim : claims) {
+    hash.add(claim.beneficiary.value());
+    for (const TaskKey& victim : claim.victims) add_key(hash, victim);
+  }
+  hash.add(ended.digest());
+  return hash.digest();
+}
+
+}  // namespace tranche::scheduler

@@ -1,0 +1,35 @@
+// What every queue is entitled to now: first its quota as far as it can use it, then the surplus by
+// priority band and weight, from the root down (weighted, demand-capped water-filling).
+//
+// Two shares are worked out. `fair` also looks at past use: among siblings, one that has used more than its
+// part gets less of the surplus; the order of queues follows it. `entitled` does not, and it alone decides
+// who may take from whom: it changes only with demand, policy and capacity, so a taken GPU cannot come back
+// by the mere passing of time (property P10).
+#pragma once
+
+#include <vector>
+
+#include "scheduler/queue_tree.h"
+
+namespace tranche::scheduler {
+
+struct Share {
+  MilliGpu demand;    // used + waiting, at most the limit
+  MilliGpu fair;      // with past use
+  MilliGpu entitled;  // without
+};
+
+// `waiting`: charge of the ready jobs of each queue itself, by index. Result by index.
+std::vector<Share> compute_shares(const QueueTree& queues, const std::vector<MilliGpu>& waiting,
+                                  MilliGpu capacity, Time now);
+
+// One division: `amount` among claimants by weight, nobody more than it needs. Rounded down; the sum never
+// exceeds `amount`. Exposed for its own tests.
+struct Claimant {
+  int64_t need = 0;
+  int64_t weight = 1;
+  int64_t share = 0;  // result
+};
+void water_fill(std::vector<Claimant>& claimants, int64_t amount);
+
+}  // namespace tranche::scheduler

@@ -1,0 +1,242 @@
+// Taking events in: the state afterwards says what happened, and nothing is decided.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "scheduler/state.h"
+
+namespace tranche::scheduler {
+namespace {
+
+template <class... Handlers>
+struct Overloaded : Handlers... {
+  using Handlers::operator()...;
+};
+template <class... Handlers>
+Overloaded(Handlers...) -> Overloaded<Handlers...>;
+
+// The final state that a task's exit means for its job; none: no failure.
+std::optional<JobState> failure_of(const TaskExited& exit) {
+  switch (exit.cause) {
+    case ExitCause::exited: return exit.code == 0 ? std::nullopt : std::optional(JobState::failed);
+    case ExitCause::signalled: return JobState::failed;
+    case ExitCause::time_limit: return JobState::timed_out;
+    case ExitCause::killed: return std::nullopt;
+    case ExitCause::out_of_memory: return JobState::out_of_memory;
+    case ExitCause::node_failed: return JobState::node_failed;
+    case ExitCause::lost: return JobState::unknown;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void State::take_in(const Event& event) {
+  TRANCHE_ASSERT(event.time > now);
+  now = event.time;
+  last_event = event.seq;
+  queues.advance(now);
+  pass_begin_times();
+  std::visit(Overloaded{
+                 [&](const PolicyChanged& e) { take_in_policy(e); },
+                 [&](const NodeAdded&) { take_in_machine(event); },
+                 [&](const NodeRemoved&) { take_in_machine(event); },
+                 [&](const GpuAdded&) { take_in_machine(event); },
+                 [&](const GpuRemoved&) { take_in_machine(event); },
+                 [&](const HealthChanged&) { take_in_machine(event); },
+                 [&](const GpuDrained&) { take_in_machine(event); },
+                 [&](const GpuUndrained&) { take_in_machine(event); },
+                 [&](const Tick&) { wake = Time(); },
+                 [&](const WallClockStepped&) {},  // calendars only, and there are none yet
+                 [&](const JobSubmitted& e) { submit(e); },
+                 [&](const JobCancelled& e) {
+                   Job* job = find(e.job);
+                   if (job == nullptr) return;
+                   job->cancel_requested = true;
+                   attention.insert(job->id);
+                 },
+                 [&](const JobHeld& e) {
+                   Job* job = find(e.job);
+                   if (job == nullptr) return;
+                   job->held = true;
+                   if (job->state == JobState::pending) job->state = JobState::held;
+                   update_ready(*job);
+                 },
+                 [&](const JobReleased& e) {
+                   Job* job = find(e.job);
+                   if (job == nullptr) return;
+                   job->held = false;
+                   if (job->state == JobState::held) job->state = JobState::pending;
+                   update_ready(*job);
+                 },
+                 [&](const TaskStarted& e) { task_started(e); },
+                 [&](const TaskStartFailed& e) { task_start_failed(e); },
+                 [&](const TaskExited& e) { task_exited(e); },
+                 [&](const SliceReleased& e) { slice_released(e); },
+             },
+             event.payload);
+}
+
+void State::take_in_policy(const PolicyChanged& event) {
+  const bool regroup = event.policy.users_share_gpu != policy.users_share_gpu;
+  policy = event.policy;
+  queues.configure(policy, now);
+  if (regroup) regroup_all();
+}
+
+void State::submit(const JobSubmitted& event) {
+  const auto spec = std::make_shared<const JobSpec>(event.spec);
+  const QueueIndex queue = queues.ensure(spec->queue);
+  const size_t count = std::max<size_t>(event.array.indices.size(), 1);
+  const bool is_array = !event.array.indices.empty();
+  if (is_array) {
+    ArrayRecord& array = arrays[ArrayId(event.job.value())];
+    array.running_max = event.array.running_max;
+    array.live = static_cast<uint32_t>(count);
+  }
+  jobs_of_user[spec->owner.uid] += static_cast<uint32_t>(count);
+  queues.at(queue).jobs_waiting += static_cast<uint32_t>(count);
+  for (size_t i = 0; i < count; ++i) {
+    Job job;
+    job.id = JobId(event.job.value() + i);
+    if (is_array) {
+      job.array = ArrayId(event.job.value());
+      job.array_index = event.array.indices[i];
+    }
+    job.spec = spec;
+    job.submitted = now;
+    job.queue = queue;
+    job.held = spec->held;
+    job.state = spec->held ? JobState::held : JobState::pending;
+    job.begin_passed = spec->begin <= now;
+    if (!job.begin_passed) begins.insert({spec->begin, job.id});
+    const auto [place, inserted] = jobs.emplace(job.id, std::move(job));
+    TRANCHE_ASSERT(inserted);
+    register_dependencies(place->second);
+    update_ready(place->second);
+  }
+}
+
+void State::take_in_machine(const Event& event) {
+  std::visit(Overloaded{
+                 [&](const NodeAdded& e) {
+                   nodes[e.node.id] = e.node;
+                   capacity.add_node(e.node);
+                 },
+                 [&](const NodeRemoved& e) {
+                   NodeRoom* room = capacity.node(e.node);
+                   if (room == nullptr) return;
+                   room->present = false;
+                   for (auto& [id, record] : gpus) {
+                     if (record.gpu.node != e.node) continue;
+                     record.removed = true;
+                     refresh_gpu(id);
+                   }
+                 },
+                 [&](const GpuAdded& e) {
+                   if (gpus.contains(e.gpu.id)) capacity.remove_gpu(e.gpu.id);
+                   gpus[e.gpu.id] = GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = {}, .tasks = {}};
+                   capacity.add_gpu(e.gpu);
+                 },
+                 [&](const GpuRemoved& e) {
+                   if (!gpus.contains(e.gpu)) return;
+                   gpus[e.gpu].removed = true;
+                   refresh_gpu(e.gpu);
+                 },
+                 [&](const HealthChanged& e) {
+                   if (!gpus.contains(e.gpu)) return;
+                   gpus[e.gpu].health = e.health;
+                   gpus[e.gpu].health_reason = e.reason;
+                   refresh_gpu(e.gpu);
+                 },
+                 [&](const GpuDrained& e) {
+                   if (!gpus.contains(e.gpu)) return;
+                   gpus[e.gpu].drained = true;
+                   gpus[e.gpu].drain_reason = e.reason;
+                   refresh_gpu(e.gpu);
+                 },
+                 [&](const GpuUndrained& e) {
+                   if (!gpus.contains(e.gpu)) return;
+                   gpus[e.gpu].drained = false;
+                   gpus[e.gpu].drain_reason.clear();
+                   refresh_gpu(e.gpu);
+                 },
+                 [](const auto&) {},
+             },
+             event.payload);
+}
+
+// Brings the room's flags in line with the record; tasks on a GPU that is gone come to attention, and what
+// exited tasks hold there is free at once, since nobody can see that memory any more.
+void State::refresh_gpu(GpuId id) {
+  const GpuRecord& record = gpus.at(id);
+  GpuRoom* room = capacity.gpu(id);
+  if (room == nullptr) return;
+  const bool gone = record.removed || record.health == Health::lost;
+  room->installed = !gone;
+  room->open = !gone && !record.drained && record.health != Health::failed;
+  room->degraded = record.health == Health::degraded;
+  if (!gone) return;
+  const std::vector<TaskKey> tasks = record.tasks;
+  for (const TaskKey& key : tasks) {
+    attention.insert(key.job);
+    const auto holding = holdings.find(key);
+    if (holding != holdings.end() && holding->second.exited) release_slices(key, id);
+  }
+}
+
+void State::task_started(const TaskStarted& event) {
+  Task* task = live_task(event.task);
+  if (task == nullptr || task->phase != TaskPhase::starting) return;
+  task->phase = TaskPhase::running;
+  Job& job = *find(event.task.job);
+  if (job.state != JobState::starting) return;
+  job.state = JobState::running;
+  job.started = now;
+  for (const Task& each : job.tasks) {
+    const auto holding = holdings.find(each.start.task);
+    if (holding != holdings.end() && !holding->second.exited) holding->second.latest_end = latest_end(job);
+  }
+}
+
+void State::task_start_failed(const TaskStartFailed& event) {
+  Task* task = live_task(event.task);
+  if (task == nullptr || task->phase != TaskPhase::starting) return;
+  task->phase = TaskPhase::exited;
+  task->never_executed = true;
+  task->may_retry = event.retry;
+  // It never ran, so no GPU can hold memory of it.
+  release_host(event.task);
+  release_slices(event.task, std::nullopt);
+  attention.insert(event.task.job);
+}
+
+void State::task_exited(const TaskExited& event) {
+  Task* task = live_task(event.task);
+  if (task == nullptr || task->phase == TaskPhase::exited) return;
+  task->phase = TaskPhase::exited;
+  task->cause = event.cause;
+  task->code = event.code;
+  Job& job = *find(event.task.job);
+  // What happens after a Stop is its consequence, unless nobody knows what happened.
+  const bool by_itself = !task->stop_sent || event.cause == ExitCause::lost;
+  if (by_itself && !job.failure) job.failure = failure_of(event);
+  release_host(event.task);
+  const auto holding = holdings.find(event.task);
+  if (holding != holdings.end()) {
+    holding->second.latest_end = now;
+    const std::vector<Slice> slices = holding->second.slices;
+    for (const Slice& slice : slices) {
+      const GpuRoom* room = capacity.gpu(slice.gpu);
+      if (room != nullptr && !room->installed) release_slices(event.task, slice.gpu);
+    }
+  }
+  attention.insert(event.task.job);
+}
+
+void State::slice_released(const SliceReleased& event) {
+  const auto holding = holdings.find(event.task);
+  if (holding == holdings.end() || !holding->second.exited) return;
+  release_slices(event.task, event.gpu);
+}
+
+}  // namespace tranche::scheduler

@@ -1,0 +1,158 @@
+#include "scheduler/queue_tree.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace tranche::scheduler {
+
+QueueTree::QueueTree() {
+  queues_.emplace_back();
+  by_path_.emplace("", kRootQueue);
+}
+
+std::optional<QueueIndex> QueueTree::find(std::string_view path) const {
+  const auto found = by_path_.find(path);
+  if (found == by_path_.end()) return std::nullopt;
+  return found->second;
+}
+
+QueueIndex QueueTree::ensure(std::string_view path) {
+  if (const auto found = find(path)) return *found;
+  const size_t slash = path.rfind('/');
+  const QueueIndex parent = slash == std::string_view::npos ? kRootQueue : ensure(path.substr(0, slash));
+  const QueueIndex index = size();
+  Queue queue;
+  queue.path = std::string(path);
+  queue.parent = parent;
+  // Growth is common to all queues, so a new one starts at the newest that any of them has seen.
+  queue.accrued = queues_[kRootQueue].accrued;
+  queues_.push_back(std::move(queue));
+  by_path_.emplace(std::string(path), index);
+  auto& children = queues_[parent].children;
+  const auto place = std::lower_bound(children.begin(), children.end(), index, [&](QueueIndex a, QueueIndex b) {
+    return queues_[a].path < queues_[b].path;
+  });
+  children.insert(place, index);
+  apply_defaults(index);
+  return index;
+}
+
+void QueueTree::apply_defaults(QueueIndex index) {
+  Queue& queue = queues_[index];
+  queue.quota.reset();
+  queue.guaranteed.reset();
+  queue.user_limit.reset();
+  queue.weight = 1;
+  queue.priority = 0;
+  queue.limit = queues_[queue.parent].user_limit;
+}
+
+void QueueTree::configure(const Policy& policy, Time now) {
+  if (policy.usage_half_life != clock_.half_life()) {
+    const UsageClock before = clock_;
+    clock_.restart(now, policy.usage_half_life);
+    const Wide growth = clock_.growth(now);
+    for (Queue& queue : queues_) {
+      bring_up_to_date(queue, before.growth(now));
+      queue.usage = policy.usage_half_life.count() > 0 ? before.decayed(queue.usage, now) : 0;
+      queue.accrued = growth;
+    }
+  }
+  for (Queue& queue : queues_) {
+    queue.configured = false;
+    queue.user_limit.reset();
+  }
+  for (const QueuePolicy& configured : policy.queues) ensure(configured.path);
+  ensure(policy.default_queue);
+  for (const QueuePolicy& configured : policy.queues) {
+    const QueueIndex index = *find(configured.path);
+    queues_[index].user_limit = configured.user_limit;
+    for (const QueueIndex above : path_to_root(index)) queues_[above].configured = true;
+  }
+  queues_[*find(policy.default_queue)].configured = true;
+  for (QueueIndex index = 1; index < size(); ++index) {
+    const auto user_limit = queues_[index].user_limit;
+    apply_defaults(index);
+    if (queues_[index].configured) queues_[index].limit.reset();
+    queues_[index].user_limit = user_limit;
+  }
+  for (const QueuePolicy& configured : policy.queues) {
+    Queue& queue = queues_[*find(configured.path)];
+    queue.quota = configured.quota;
+    queue.limit = configured.limit;
+    queue.weight = std::max<int64_t>(configured.weight, 1);
+    queue.priority = configured.priority;
+  }
+  derive_guaranteed(kRootQueue);
+}
+
+void QueueTree::derive_guaranteed(QueueIndex index) {
+  std::optional<MilliGpu> below;
+  for (const QueueIndex child : queues_[index].children) {
+    derive_guaranteed(child);
+    if (const auto guaranteed = queues_[child].guaranteed) below = below.value_or(MilliGpu()) + *guaranteed;
+  }
+  queues_[index].guaranteed = queues_[index].quota ? queues_[index].quota : below;
+}
+
+void QueueTree::bring_up_to_date(Queue& queue, Wide growth) const {
+  queue.usage += wide(queue.used.count()) * (growth - queue.accrued);
+  queue.accrued = growth;
+}
+
+void QueueTree::charge(QueueIndex index, MilliGpu amount, bool preemptible, Time now) {
+  const Wide growth = clock_.growth(now);
+  for (const QueueIndex at : path_to_root(index)) {
+    Queue& queue = queues_[at];
+    bring_up_to_date(queue, growth);
+    queue.used += amount;
+    if (!preemptible) queue.used_not_preemptible += amount;
+    TRANCHE_ASSERT(queue.used.count() >= 0);
+  }
+}
+
+Wide QueueTree::usage(QueueIndex index, Time now) const {
+  const Queue& queue = queues_[index];
+  return queue.usage + wide(queue.used.count()) * (clock_.growth(now) - queue.accrued);
+}
+
+int64_t QueueTree::usage_milli_gpu_hours(QueueIndex index, Time now) const {
+  return static_cast<int64_t>(clock_.decayed(usage(index, now), now) / wide(kHour.count()));
+}
+
+void QueueTree::advance(Time now) {
+  // In hops, because the scale of a long idle time would not fit. What is left after many hops of constant
+  // use is the steady state, which a further hop does not change.
+  constexpr int kHopsToSteadyState = 8;
+  for (int hop = 0; clock_.overdue(now) > 0; ++hop) {
+    if (hop == kHopsToSteadyState) {
+      clock_.advance(clock_.overdue(now));
+      for (Queue& queue : queues_) queue.accrued = clock_.growth(clock_.epoch());
+      return;
+    }
+    clock_.advance(kHopHalfLives);
+    const Wide at_new_epoch = clock_.growth(clock_.epoch());
+    for (Queue& queue : queues_) {
+      bring_up_to_date(queue, at_new_epoch << kHopHalfLives);
+      queue.usage >>= kHopHalfLives;
+      queue.accrued = at_new_epoch;
+    }
+  }
+}
+
+std::vector<QueueIndex> QueueTree::path_to_root(QueueIndex index) const {
+  std::vector<QueueIndex> path{index};
+  while (index != kRootQueue) {
+    index = queues_[index].parent;
+    path.push_back(index);
+  }
+  return path;
+}
+
+bool QueueTree::is_known(std::string_view path) const {
+  const auto found = find(path);
+  return found && *found != kRootQueue && queues_[*found].configured;
+}
+
+}  // namespace tranche::scheduler
