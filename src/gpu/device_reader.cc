@@ -67,12 +67,15 @@ void note_failure(sampler::Reading& reading, Call call, Code code) {
   reading.call = static_cast<uint32_t>(call);
 }
 
-void read_memory(nvml::NvmlCaller& nvml, nvml::Device device, uint64_t reserve, sampler::Reading& reading) {
+void read_memory(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Reading& reading) {
   const auto memory = nvml.memory(device);
   if (!memory.ok()) return note_failure(reading, Call::memory, memory.code);
   // By subtraction, because versions differ in whether "used" includes the reserve.
-  const uint64_t away = memory.value.free + memory.value.reserved.value_or(reserve);
-  if (memory.value.free > memory.value.total) return note_failure(reading, Call::memory, Code::no_data);
+  const uint64_t reserve = memory.value.reserved.value_or(assumed_reserve(memory.value.total));
+  if (memory.value.free > memory.value.total || reserve > memory.value.total) {
+    return note_failure(reading, Call::memory, Code::no_data);
+  }
+  const uint64_t away = memory.value.free + reserve;
   reading.memory_used = memory.value.total > away ? memory.value.total - away : 0;
   reading.known |= sampler::kKnownMemoryUsed;
 }
@@ -137,19 +140,9 @@ void read_activity(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Reading
 
 }  // namespace
 
-Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, sampler::Gpu& gpu,
-                     Call& failed_call) {
-  const auto uuid = nvml.uuid(device);
-  if (!uuid.ok() || uuid.value.empty()) {
-    failed_call = Call::uuid;
-    return uuid.ok() ? Code::no_data : uuid.code;
-  }
-  sampler::set_field(gpu.uuid, uuid.value);
+Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, sampler::Gpu& gpu) {
   const auto memory = nvml.memory(device);
-  if (!memory.ok() || memory.value.total == 0) {
-    failed_call = Call::memory;
-    return memory.ok() ? Code::no_data : memory.code;
-  }
+  if (!memory.ok() || memory.value.total == 0) return memory.ok() ? Code::no_data : memory.code;
   gpu.memory_total = memory.value.total;
   gpu.memory_reserve = memory.value.reserved.value_or(assumed_reserve(memory.value.total));
   if (memory.value.reserved) gpu.known |= sampler::kKnownReserve;
@@ -160,9 +153,9 @@ Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRo
   return Code::success;
 }
 
-void read_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, uint64_t reserve,
-                 bool thorough, sampler::Reading& reading) {
-  read_memory(nvml, device, reserve, reading);
+void read_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, bool thorough,
+                 sampler::Reading& reading) {
+  read_memory(nvml, device, reading);
   read_processes(nvml, device, roots, reading);
   if (thorough) read_activity(nvml, device, reading);
 }

@@ -13,15 +13,14 @@ struct ReaderRoots {
   std::string sysfs = "/sys";
 };
 
-// What does not change: all of Gpu but its header, index and links. Fails with the code of a call without
-// which a GPU cannot be used (UUID, memory).
+// What does not change: all of Gpu but its header, index, UUID and links. Fails with the code of the call
+// without which a GPU cannot be used (memory).
 nvml::Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
-                           sampler::Gpu& gpu, nvml::Call& failed_call);
+                           sampler::Gpu& gpu);
 
 // Memory and processes, which is what releasing a slice waits for: `thorough` adds what readings show besides.
-// `reserve` is the driver's reserve in bytes, which older drivers count as used.
-void read_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, uint64_t reserve,
-                 bool thorough, sampler::Reading& reading);
+void read_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, bool thorough,
+                 sampler::Reading& reading);
 
 // What the driver keeps for itself of `memory_total` bytes where it does not say (series before 510): never
 // less than any board is known to need, so that a promise of memory can be kept.

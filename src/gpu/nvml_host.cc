@@ -32,6 +32,7 @@ NvmlHost::NvmlHost(Reactor& reactor, NvmlHostOptions options)
       options_(std::move(options)),
       reaper_(reactor),
       restart_delay_(options_.restart_delay_min),
+      indices_retry_delay_(options_.retry_delay_min),
       alive_(std::make_shared<NvmlHost*>(this)) {
   TRANCHE_ASSERT(!options_.sampler_program.empty());
   // A healthy GPU must have had the time to answer before one that is stuck is compared with it.
@@ -241,10 +242,30 @@ void NvmlHost::judge_inventory_progress(const sampler::Progress& message) {
     const bool stuck = activity.call != 0 && activity.gpu != sampler::kNoGpu &&
                        now() - Duration(activity.entered) > options_.inventory_call_deadline;
     if (!stuck || activity.gpu >= sampler::kGpusMax) continue;
-    skip_indices_.insert(activity.gpu);
-    restart(name_of(activity.gpu) + " does not answer while it is looked at", true);
+    const auto call = static_cast<nvml::Call>(activity.call);
+    leave_out(activity.gpu, call, stuck_text(activity.gpu, call, now() - Duration(activity.entered)));
     return;
   }
+}
+
+// A GPU hangs while it is looked at, by a sampler that numbers the GPUs as the first one did unless one of
+// them has gone; a wrong guess is taken back by the retry.
+void NvmlHost::leave_out(uint32_t index, nvml::Call call, const std::string& reason) {
+  const auto found = devices_.find(index);
+  const bool even_its_name = call == nvml::Call::device_handle || call == nvml::Call::uuid;
+  if (found != devices_.end() && !even_its_name && !found->second.skipped) {
+    skip(found->second, reason);
+  } else {
+    skip_indices_.insert(index);
+    if (discovered_) {
+      indices_retry_ = reactor_.at(now() + indices_retry_delay_, [this] {
+        skip_indices_.clear();
+        restart("a GPU that did not answer is looked at again", true);
+      });
+      indices_retry_delay_ = std::min(options_.retry_delay_max, 2 * indices_retry_delay_);
+    }
+  }
+  restart(reason, true);
 }
 
 void NvmlHost::judge_sampling_progress(const sampler::Progress& message) {

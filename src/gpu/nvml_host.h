@@ -18,6 +18,7 @@
 
 #include "gpu/gpu_health.h"
 #include "gpu/gpu_host.h"
+#include "gpu/nvml_calls.h"
 #include "gpu/sampler_link.h"
 
 namespace tranche {
@@ -84,6 +85,7 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   void adopt_later_inventory();
   void judge_inventory_progress(const sampler::Progress& message);
   void judge_sampling_progress(const sampler::Progress& message);
+  void leave_out(uint32_t index, nvml::Call call, const std::string& reason);
   void skip(Device& device, const std::string& reason);
   void retry(Device& device);
   void finish_check(uint64_t id, Result<GpuReading> answer);
@@ -104,7 +106,8 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   uint64_t restarts_ = 0;
   Duration restart_delay_;
   Duration started_at_;
-  Reactor::Handle silence_timer_, inventory_timer_, restart_timer_;
+  Duration indices_retry_delay_;
+  Reactor::Handle silence_timer_, inventory_timer_, restart_timer_, indices_retry_;
 
   bool discovered_ = false;
   GpuInventory inventory_;                     // as discover() answers it

@@ -67,7 +67,7 @@ TEST_P(NvmlGenerations, MemoryHasAReserveOnlyIfTheDriverSaysSo) {
   EXPECT_EQ(memory.value.free, (24564 - 346 - 100) * kMiBBytes);
   const bool oldest = std::string(GetParam()) == "1";
   EXPECT_EQ(memory.value.reserved.has_value(), !oldest);
-  if (!oldest) EXPECT_EQ(*memory.value.reserved, 346 * kMiBBytes);
+  EXPECT_EQ(memory.value.reserved.value_or(346 * kMiBBytes), 346 * kMiBBytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, NvmlGenerations, testing::Values("1", "2", "3", "535", "536"));

@@ -117,14 +117,21 @@ void Sampler::take_inventory() {
   }
   library_ = std::move(*library);
   nvml::NvmlCaller nvml(*library_, in_flight);
-  const std::string problem = describe_all(nvml, inventory);
-  if (problem.empty()) return;
-  sampler::set_field(inventory.problem, problem);
-  send(inventory, sampler::Kind::inventory, 0, false);
+  const std::string problem = start_driver(nvml, inventory);
+  if (!problem.empty()) {
+    sampler::set_field(inventory.problem, problem);
+    return send(inventory, sampler::Kind::inventory, 0, false);
+  }
+  Found found;
+  for (uint32_t index = 0; index < inventory.gpu_count; ++index) describe(nvml, index, found);
+  describe_links(nvml, found);
+  send_inventory(inventory, found);
+  const std::lock_guard lock(workers_mutex_);
+  workers_ = std::move(found.workers);
+  for (const auto& worker : workers_) std::thread([this, &worker = *worker] { work(worker); }).detach();
 }
 
-// Sends the whole inventory and starts the workers; a non-empty answer says why there is none.
-std::string Sampler::describe_all(nvml::NvmlCaller& nvml, sampler::Inventory& inventory) {
+std::string Sampler::start_driver(nvml::NvmlCaller& nvml, sampler::Inventory& inventory) {
   const auto failed = [&](Call call, Code code) {
     inventory.call = static_cast<uint32_t>(call);
     inventory.code = static_cast<int32_t>(code);
@@ -138,74 +145,75 @@ std::string Sampler::describe_all(nvml::NvmlCaller& nvml, sampler::Inventory& in
     return "the driver reports " + std::to_string(count.value) + " GPUs; at most " +
            std::to_string(sampler::kGpusMax) + " are supported";
   }
+  inventory.gpu_count = count.value;
   const auto driver = nvml.driver_version();
   if (driver.ok()) sampler::set_field(inventory.driver_version, driver.value);
-  inventory.gpu_count = count.value;
-
-  std::vector<std::unique_ptr<sampler::Gpu>> gpus;
-  std::vector<sampler::GpuProblem> problems;
-  std::vector<std::unique_ptr<Worker>> workers;
-  for (uint32_t index = 0; index < count.value; ++index) {
-    sampler::GpuProblem problem;
-    problem.index = index;
-    problem.skipped = options_.skip_indices.contains(index) ? 1 : 0;
-    auto gpu = std::make_unique<sampler::Gpu>();
-    gpu->index = index;
-    auto worker = std::make_unique<Worker>();
-    worker->gpu = index;
-    Call failed_call = Call::device_handle;
-    Code code = Code::success;
-    if (problem.skipped == 0) {
-      inventory_gpu_.store(index, std::memory_order_relaxed);
-      const auto device = nvml.device(index);
-      code = device.code;
-      worker->device = device.value;
-      if (device.ok()) code = describe_device(nvml, device.value, options_.roots, *gpu, failed_call);
-      inventory_gpu_.store(sampler::kNoGpu, std::memory_order_relaxed);
-    }
-    if (problem.skipped != 0 || code != Code::success) {
-      problem.code = static_cast<int32_t>(code);
-      problem.call = static_cast<uint32_t>(failed_call);
-      problems.push_back(problem);
-      continue;
-    }
-    worker->reserve = gpu->memory_reserve;
-    worker->paused = options_.skip_uuids.contains(sampler::field_text(gpu->uuid));
-    gpus.push_back(std::move(gpu));
-    workers.push_back(std::move(worker));
-  }
-  {
-    const std::lock_guard lock(workers_mutex_);
-    workers_ = std::move(workers);
-  }
-  describe_links(nvml, gpus);
-  send(inventory, sampler::Kind::inventory, 0, false);
-  for (const auto& gpu : gpus) send(*gpu, sampler::Kind::gpu, 0, false);
-  for (sampler::GpuProblem& problem : problems) send(problem, sampler::Kind::gpu_problem, 0, false);
-  sampler::Header end;
-  struct End {
-    sampler::Header header;
-  } message{end};
-  send(message, sampler::Kind::inventory_end, 0, false);
-  for (const auto& worker : workers_) std::thread([this, &worker = *worker] { work(worker); }).detach();
   return {};
 }
 
-void Sampler::describe_links(nvml::NvmlCaller& nvml, std::vector<std::unique_ptr<sampler::Gpu>>& gpus) {
-  // workers_ holds the same GPUs in the same order, and only this thread changes the list.
-  for (size_t i = 0; i < gpus.size(); ++i) {
-    if (workers_[i]->paused) continue;  // a GPU that has hung is asked nothing that is not needed
-    inventory_gpu_.store(gpus[i]->index, std::memory_order_relaxed);
+void Sampler::describe(nvml::NvmlCaller& nvml, uint32_t index, Found& found) {
+  sampler::GpuProblem problem;
+  problem.index = index;
+  problem.skipped = options_.skip_indices.contains(index) ? 1 : 0;
+  if (problem.skipped != 0) return found.problems.push_back(problem);
+
+  inventory_gpu_.store(index, std::memory_order_relaxed);
+  auto gpu = std::make_unique<sampler::Gpu>();
+  auto worker = std::make_unique<Worker>();
+  worker->gpu = gpu->index = index;
+  Call call = Call::device_handle;
+  const auto device = nvml.device(index);
+  Code code = device.code;
+  if (code == Code::success) {
+    call = Call::uuid;
+    const auto uuid = nvml.uuid(device.value);
+    code = uuid.ok() && uuid.value.empty() ? Code::no_data : uuid.code;
+    sampler::set_field(gpu->uuid, uuid.value);
+    worker->device = device.value;
+    worker->paused = options_.skip_uuids.contains(sampler::field_text(gpu->uuid));
+  }
+  if (code == Code::success && !worker->paused) {
+    call = Call::memory;
+    code = describe_device(nvml, device.value, options_.roots, *gpu);
+  }
+  inventory_gpu_.store(sampler::kNoGpu, std::memory_order_relaxed);
+  if (code == Code::success) {
+    found.gpus.push_back(std::move(gpu));
+    found.workers.push_back(std::move(worker));
+    return;
+  }
+  problem.code = static_cast<int32_t>(code);
+  problem.call = static_cast<uint32_t>(call);
+  found.problems.push_back(problem);
+}
+
+void Sampler::describe_links(nvml::NvmlCaller& nvml, Found& found) {
+  const auto add = [](sampler::Gpu& gpu, uint32_t peer, LinkKind kind) {
+    gpu.links[gpu.link_count++] = {peer, static_cast<uint32_t>(kind)};
+  };
+  for (size_t i = 0; i < found.gpus.size(); ++i) {
+    if (found.workers[i]->paused) continue;
+    inventory_gpu_.store(found.gpus[i]->index, std::memory_order_relaxed);
     for (size_t j = 0; j < i; ++j) {
-      if (workers_[j]->paused) continue;
-      const auto level = nvml.common_ancestor(workers_[i]->device, workers_[j]->device);
-      const auto nvlink = nvml.joined_by_nvlink(workers_[i]->device, workers_[j]->device);
+      if (found.workers[j]->paused) continue;
+      const auto level = nvml.common_ancestor(found.workers[i]->device, found.workers[j]->device);
+      const auto nvlink = nvml.joined_by_nvlink(found.workers[i]->device, found.workers[j]->device);
       const LinkKind kind = link_kind(level.known(), nvlink.ok() && nvlink.value);
-      gpus[i]->links[gpus[i]->link_count++] = {gpus[j]->index, static_cast<uint32_t>(kind)};
-      gpus[j]->links[gpus[j]->link_count++] = {gpus[i]->index, static_cast<uint32_t>(kind)};
+      add(*found.gpus[i], found.gpus[j]->index, kind);
+      add(*found.gpus[j], found.gpus[i]->index, kind);
     }
     inventory_gpu_.store(sampler::kNoGpu, std::memory_order_relaxed);
   }
+}
+
+void Sampler::send_inventory(sampler::Inventory& inventory, Found& found) {
+  send(inventory, sampler::Kind::inventory, 0, false);
+  for (const auto& gpu : found.gpus) send(*gpu, sampler::Kind::gpu, 0, false);
+  for (sampler::GpuProblem& problem : found.problems) send(problem, sampler::Kind::gpu_problem, 0, false);
+  struct End {
+    sampler::Header header;
+  } end;
+  send(end, sampler::Kind::inventory_end, 0, false);
 }
 
 void Sampler::work(Worker& worker) {
@@ -247,7 +255,7 @@ void Sampler::read(Worker& worker, nvml::NvmlCaller& nvml, bool thorough) {
   for (uint32_t i = 0; i < sampler::kProcessesMax && reading.processes[i].pid != 0; ++i) reading.processes[i] = {};
   reading.gpu = worker.gpu;
   reading.taken_at = boot_nanoseconds();
-  read_device(nvml, worker.device, options_.roots, worker.reserve, thorough, reading);
+  read_device(nvml, worker.device, options_.roots, thorough, reading);
   for (uint32_t i = 0; i < reading.process_count; ++i) {
     if ((reading.processes[i].known & sampler::kKnownUser) != 0) names_.want(reading.processes[i].uid);
   }

@@ -25,7 +25,7 @@ struct SamplerOptions {
   Duration progress_period = 250 * kMillisecond;
   ReaderRoots roots;
   std::set<uint32_t> skip_indices;   // not even described
-  std::set<std::string> skip_uuids;  // described, not read until `resume`
+  std::set<std::string> skip_uuids;  // asked for nothing but its UUID until `resume`
 };
 
 class Sampler {
@@ -39,7 +39,6 @@ class Sampler {
   struct Worker {
     uint32_t gpu = 0;
     nvml::Device device = nullptr;
-    uint64_t reserve = 0;
     nvml::CallInFlight in_flight;
     std::mutex mutex;
     std::condition_variable wake;
@@ -49,8 +48,17 @@ class Sampler {
   };
 
   void take_inventory();
-  std::string describe_all(nvml::NvmlCaller& nvml, sampler::Inventory& inventory);
-  void describe_links(nvml::NvmlCaller& nvml, std::vector<std::unique_ptr<sampler::Gpu>>& gpus);
+  // The GPUs of an inventory while it is taken; `gpus` and `workers` are parallel.
+  struct Found {
+    std::vector<std::unique_ptr<sampler::Gpu>> gpus;
+    std::vector<std::unique_ptr<Worker>> workers;
+    std::vector<sampler::GpuProblem> problems;
+  };
+  // Returns why there is no inventory; empty if there is one.
+  std::string start_driver(nvml::NvmlCaller& nvml, sampler::Inventory& inventory);
+  void describe(nvml::NvmlCaller& nvml, uint32_t index, Found& found);
+  void describe_links(nvml::NvmlCaller& nvml, Found& found);
+  void send_inventory(sampler::Inventory& inventory, Found& found);
   void work(Worker& worker);
   void read(Worker& worker, nvml::NvmlCaller& nvml, bool thorough);
   void handle(const sampler::Request& request);

@@ -108,7 +108,7 @@ std::vector<FakeProcess> processes_of(uint32_t gpu) {
   return processes;
 }
 
-uint64_t used_of(uint32_t gpu) {
+[[maybe_unused]] uint64_t used_of(uint32_t gpu) {
   uint64_t used = kReserve;
   for (const FakeProcess& process : processes_of(gpu)) used += process.memory == UINT64_MAX ? 0 : process.memory;
   return used;
@@ -136,7 +136,7 @@ int32_t list(void* device, uint32_t* count, void* entries) {
   return kOk;
 }
 
-int32_t set_text(char* buffer, uint32_t size, const std::string& text) {
+[[maybe_unused]] int32_t set_text(char* buffer, uint32_t size, const std::string& text) {
   if (text.size() + 1 > size) return kInsufficientSize;
   std::memcpy(buffer, text.c_str(), text.size() + 1);
   return kOk;
