@@ -68,7 +68,7 @@ constexpr std::array<Board, 8> kBoards{{
      .pcie_generation = 5, .pcie_width = 16, .nvlinks = 18, .pci_device_id = 0x2330, .ecc = true,
      .fan = false, .mig_capable = true},
     {.key = "h200", .name = "NVIDIA H200", .architecture = Architecture::Hopper, .brand = Brand::Nvidia,
-     .compute_major = 9, .compute_minor = 0, .memory_mib = 143771, .reserve_mib = 606, .context_mib = 530,
+     .compute_major = 9, .compute_minor = 0, .memory_mib = 143771, .reserve_mib = 607, .context_mib = 530,
      .multiprocessors = 132, .threads_per_multiprocessor = 2048, .cores_per_multiprocessor = 128,
      .shared_kib_per_multiprocessor = 228, .l2_kib = 61440, .memory_bus_bits = 6144,
      .clock_max_mhz = 1980, .clock_idle_mhz = 345, .memory_clock_mhz = 3201, .memory_clock_idle_mhz = 3201,

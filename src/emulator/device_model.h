@@ -58,6 +58,12 @@ struct UtilisationSample {
   uint32_t percent;
 };
 
+// Work that was queued: it is done when the GPU reaches `tag`; it has reached `reached_tag` now.
+struct Launched {
+  uint64_t tag;
+  uint64_t reached_tag;
+};
+
 class DeviceModel {
  public:
   // Makes the files of a new server in `directory`, which exists; replaces an old server's.
@@ -105,8 +111,8 @@ class DeviceModel {
   void discharge(uint32_t slot, uint32_t gpu, uint64_t bytes);
   uint64_t free_bytes(uint32_t gpu);
 
-  // Queues work; returns the tag that is_done, wait and time_done take.
-  uint64_t launch(uint32_t slot, uint32_t gpu, uint64_t work_ns);
+  // Queues work; its tag is what is_done, wait and time_done take.
+  Launched launch(uint32_t slot, uint32_t gpu, uint64_t work_ns);
   // The tag of everything this process has queued.
   uint64_t queued(uint32_t slot, uint32_t gpu);
   bool is_done(uint32_t gpu, uint64_t tag);

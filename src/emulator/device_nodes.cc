@@ -17,7 +17,7 @@
 namespace tranche::emulator {
 namespace {
 
-constexpr mode_t kEveryone = 0666;
+constexpr mode_t kNodeMode = 0666;
 constexpr uint32_t kControlMinor = kFirstLoopMinor + 255;
 constexpr uint32_t kMemoryMinor = kFirstLoopMinor + 256;
 constexpr uint32_t kMemoryToolsMinor = kFirstLoopMinor + 257;
@@ -46,8 +46,8 @@ Result<void> make_node(const std::string& path, uint32_t node_minor) {
     }
     unlink(path.c_str());
   }
-  if (mknod(path.c_str(), S_IFBLK | kEveryone, makedev(kLoopMajor, node_minor)) != 0 ||
-      chmod(path.c_str(), kEveryone) != 0) {
+  if (mknod(path.c_str(), S_IFBLK | kNodeMode, makedev(kLoopMajor, node_minor)) != 0 ||
+      chmod(path.c_str(), kNodeMode) != 0) {
     return fail(ErrorCode::denied, "cannot make the device node " + path + ": " + std::strerror(errno) +
                                        "; this needs root outside a user namespace");
   }
@@ -95,6 +95,15 @@ Result<void> remove_nodes(const std::string& directory) {
   if (loop_control >= 0) close(loop_control);
   if (!failed.empty()) return fail(ErrorCode::denied, "cannot remove " + failed + "; run stop as root");
   return {};
+}
+
+void forget_loop_devices(uint32_t gpu_count) {
+  const int loop_control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  if (loop_control < 0) return;
+  for (const DeviceNode& node : server_nodes(gpu_count)) {
+    ioctl(loop_control, LOOP_CTL_REMOVE, static_cast<long>(node.minor));
+  }
+  close(loop_control);
 }
 
 bool has_real_driver(const std::string& directory) {

@@ -37,6 +37,8 @@ int open_node(const DeviceNode& node);
 Result<void> make_nodes(const std::string& directory, uint32_t gpu_count);
 // Removes the nodes that make_nodes made, and the loop devices that opening them created.
 Result<void> remove_nodes(const std::string& directory);
+// Asks the kernel to forget the loop devices of a server's nodes; those still open stay.
+void forget_loop_devices(uint32_t gpu_count);
 // True when `directory` has nodes of a real NVIDIA driver.
 bool has_real_driver(const std::string& directory);
 

@@ -87,11 +87,11 @@ uint64_t DeviceModel::free_bytes(uint32_t gpu) {
   return usable_bytes(gpu) - std::min(usable_bytes(gpu), lock.gpu().used_bytes);
 }
 
-uint64_t DeviceModel::launch(uint32_t slot, uint32_t gpu, uint64_t work_ns) {
+Launched DeviceModel::launch(uint32_t slot, uint32_t gpu, uint64_t work_ns) {
   GpuLock lock(*this, gpu);
   lock.advance_to_now();
   ++state_->uses[slot][gpu].launches;
-  return enqueue(lock.timeline(), lock.uses(), slot, work_ns);
+  return {enqueue(lock.timeline(), lock.uses(), slot, work_ns), lock.timeline().virtual_time};
 }
 
 uint64_t DeviceModel::queued(uint32_t slot, uint32_t gpu) {

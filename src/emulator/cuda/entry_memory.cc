@@ -1,0 +1,396 @@
+// Entry points: device memory, pools, host memory and what a pointer is.
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "emulator/cuda/driver.h"
+
+namespace tranche::emulator::cuda {
+namespace {
+
+constexpr size_t kPitchAlignment = 512;
+constexpr unsigned kHostAllocFlagsAll = 7;
+constexpr unsigned kHostRegisterFlagsAll = 15;
+
+CUresult allocate(CUdeviceptr* address, size_t bytes) {
+  std::shared_ptr<Context> context;
+  CUDA_TRY(driver().current(context));
+  if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  return driver().device(context->device)->memory->allocate(bytes, context->handle, *address);
+}
+
+size_t whole_pages(size_t bytes) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+CUresult allocate_host(void** address, size_t bytes, HostBlock::Kind kind, unsigned flags) {
+  std::shared_ptr<Context> context;
+  CUDA_TRY(driver().current(context));
+  if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  void* memory = mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  driver().add_host({kind, reinterpret_cast<uintptr_t>(memory), bytes, flags, context->handle, 0});
+  *address = memory;
+  return CUDA_SUCCESS;
+}
+
+CUresult free_host(uintptr_t address, HostBlock::Kind kind) {
+  HostBlock block;
+  if (!driver().remove_host(address, kind, block)) return CUDA_ERROR_INVALID_VALUE;
+  munmap(reinterpret_cast<void*>(address), whole_pages(block.bytes));
+  return CUDA_SUCCESS;
+}
+
+CUresult register_host(void* address, size_t bytes, unsigned flags) {
+  std::shared_ptr<Context> context;
+  CUDA_TRY(driver().current(context));
+  if (address == nullptr || bytes == 0 || (flags & ~kHostRegisterFlagsAll) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const HostBlock block{HostBlock::Kind::registered, reinterpret_cast<uintptr_t>(address), bytes, flags,
+                        context->handle, 0};
+  return driver().add_host(block) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+
+// Releases at once: the bytes are only touched by copies, which are done when they are submitted.
+CUresult free_async(CUdeviceptr address, CUstream handle, DefaultStream mode) {
+  std::shared_ptr<Stream> stream;
+  CUDA_TRY(driver().resolve_stream(handle, mode, stream));
+  Block block;
+  CUdevice ordinal = 0;
+  if (!driver().find_block(address, block, ordinal) || block.address != address) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return driver().device(ordinal)->memory->release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult allocate_async(CUdeviceptr* address, size_t bytes, CUstream handle, DefaultStream mode) {
+  std::shared_ptr<Stream> stream;
+  CUDA_TRY(driver().resolve_stream(handle, mode, stream));
+  if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const Context& context = *stream->context;
+  return driver().device(context.device)->memory->allocate(bytes, context.handle, *address);
+}
+
+CUresult allocate_from_pool(CUdeviceptr* address, size_t bytes, CUmemoryPool handle, CUstream stream_handle,
+                            DefaultStream mode) {
+  std::shared_ptr<Stream> stream;
+  CUDA_TRY(driver().resolve_stream(stream_handle, mode, stream));
+  if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  const std::shared_ptr<Pool> pool = driver().pools.find(handle);
+  if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  return driver().device(pool->device)->memory->allocate(bytes, stream->context->handle, *address);
+}
+
+CUresult default_pool(CUdevice ordinal, CUmemoryPool* handle) {
+  Driver::Device* device = nullptr;
+  CUDA_TRY(driver().find_device(ordinal, device));
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(driver().device_mutex());
+  if (device->default_pool == nullptr) {
+    auto pool = std::make_shared<Pool>();
+    pool->device = ordinal;
+    pool->is_default = true;
+    device->default_pool = driver().pools.add(std::move(pool));
+  }
+  *handle = device->default_pool;
+  return CUDA_SUCCESS;
+}
+
+// What kind of memory an address is, for the pointer attributes.
+struct PointerFacts {
+  CUmemorytype type = kMemoryHost;
+  CUcontext context = nullptr;
+  CUdevice device = -1;
+  uint64_t start = 0, bytes = 0, id = 0;
+  bool managed = false;
+};
+
+CUresult facts_of(CUdeviceptr address, PointerFacts& facts) {
+  Block block;
+  CUdevice ordinal = 0;
+  if (driver().find_block(address, block, ordinal)) {
+    facts = {kMemoryDevice, block.context, ordinal, block.address, block.bytes, block.id, false};
+    return CUDA_SUCCESS;
+  }
+  HostBlock host;
+  if (!driver().find_host(address, host)) return CUDA_ERROR_INVALID_VALUE;
+  const std::shared_ptr<Context> context = driver().contexts.find(host.context);
+  const bool managed = host.kind == HostBlock::Kind::managed;
+  facts = {managed ? kMemoryDevice : kMemoryHost, host.context, context == nullptr ? 0 : context->device,
+           host.address, host.bytes, host.id, managed};
+  return CUDA_SUCCESS;
+}
+
+template <class T>
+CUresult give(void* data, T value) {
+  *static_cast<T*>(data) = value;
+  return CUDA_SUCCESS;
+}
+
+CUresult pointer_attribute(void* data, int attribute, CUdeviceptr address, const PointerFacts& facts) {
+  const bool on_host = facts.type == kMemoryHost || facts.managed;
+  switch (attribute) {
+    case 1: return give(data, facts.context);
+    case 2: return give(data, static_cast<unsigned>(facts.type));
+    case 3: return give(data, address);
+    case 4: return on_host ? give(data, address) : CUDA_ERROR_INVALID_VALUE;
+    case 6: return give(data, 0u);
+    case 7: return give(data, static_cast<unsigned long long>(facts.id));
+    case 8: return give(data, facts.managed ? 1u : 0u);
+    case 9: return give(data, facts.device);
+    case 10: return give(data, 0u);
+    case 11: case 19: return give(data, static_cast<CUdeviceptr>(facts.start));
+    case 12: case 18: return give(data, static_cast<size_t>(facts.bytes));
+    case 13: return give(data, 1u);
+    case 14: return give(data, 0ull);
+    case 15: return give(data, 0u);
+    case 16: return give(data, 3u);
+    case 17: return give(data, static_cast<CUmemoryPool>(nullptr));
+    case 20: return give(data, static_cast<unsigned long long>(facts.id));
+    default: return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+// What an attribute is for an address that CUDA does not know, in the bulk query: a zero of its size.
+void no_attribute(void* data, int attribute) {
+  const bool wide = attribute == 1 || attribute == 3 || attribute == 4 || attribute == 7 ||
+                    attribute == 11 || attribute == 12 || attribute == 14 || attribute >= 17;
+  if (wide) *static_cast<uint64_t*>(data) = 0;
+  else *static_cast<uint32_t*>(data) = attribute == 9 ? static_cast<uint32_t>(-2) : 0;
+}
+
+}  // namespace
+
+CUDA_ENTRY cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
+  std::shared_ptr<Context> context;
+  CUDA_TRY(driver().current(context));
+  if (free_bytes == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *free_bytes = driver().model().free_bytes(context->gpu);
+  *total = driver().model().usable_bytes(context->gpu);
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) { return allocate(address, bytes); }
+
+CUDA_ENTRY cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
+                              unsigned element_bytes) {
+  CUDA_TRY(driver().ready());
+  if (pitch == nullptr || width == 0 || height == 0 || width > SIZE_MAX / 2) return CUDA_ERROR_INVALID_VALUE;
+  if (element_bytes != 4 && element_bytes != 8 && element_bytes != 16) return CUDA_ERROR_INVALID_VALUE;
+  *pitch = (width + kPitchAlignment - 1) / kPitchAlignment * kPitchAlignment;
+  if (height > SIZE_MAX / *pitch) return CUDA_ERROR_OUT_OF_MEMORY;
+  return allocate(address, *pitch * height);
+}
+
+CUDA_ENTRY cuMemFree_v2(CUdeviceptr address) {
+  CUDA_TRY(driver().ready());
+  if (address == 0) return CUDA_SUCCESS;
+  Block block;
+  CUdevice ordinal = 0;
+  if (!driver().find_block(address, block, ordinal)) {
+    return free_host(address, HostBlock::Kind::managed);
+  }
+  if (block.address != address) return CUDA_ERROR_INVALID_VALUE;
+  DeviceModel& model = driver().model();
+  const uint32_t gpu = driver().device(ordinal)->gpu;
+  model.wait(gpu, model.queued(driver().slot(), gpu));
+  return driver().device(ordinal)->memory->release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUDA_ENTRY cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+  std::shared_ptr<Context> context;
+  CUDA_TRY(driver().current(context));
+  PointerFacts facts;
+  if (facts_of(address, facts) != CUDA_SUCCESS) return CUDA_ERROR_NOT_FOUND;
+  if (base != nullptr) *base = facts.start;
+  if (bytes != nullptr) *bytes = facts.bytes;
+  return CUDA_SUCCESS;
+}
+
+// Managed memory lies on the host and is not charged to a GPU.
+CUDA_ENTRY cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
+  if (flags != 1 && flags != 2) return CUDA_ERROR_INVALID_VALUE;
+  void* memory = nullptr;
+  CUDA_TRY(allocate_host(address == nullptr ? nullptr : &memory, bytes, HostBlock::Kind::managed, flags));
+  *address = reinterpret_cast<CUdeviceptr>(memory);
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuMemAllocHost_v2(void** address, size_t bytes) {
+  return allocate_host(address, bytes, HostBlock::Kind::allocated, 0);
+}
+
+CUDA_ENTRY cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
+  if ((flags & ~kHostAllocFlagsAll) != 0) return CUDA_ERROR_INVALID_VALUE;
+  return allocate_host(address, bytes, HostBlock::Kind::allocated, flags);
+}
+
+CUDA_ENTRY cuMemFreeHost(void* address) {
+  CUDA_TRY(driver().ready());
+  return free_host(reinterpret_cast<uintptr_t>(address), HostBlock::Kind::allocated);
+}
+
+CUDA_ENTRY cuMemHostRegister(void* address, size_t bytes, unsigned flags) {
+  return register_host(address, bytes, flags);
+}
+CUDA_ENTRY cuMemHostRegister_v2(void* address, size_t bytes, unsigned flags) {
+  return register_host(address, bytes, flags);
+}
+
+CUDA_ENTRY cuMemHostUnregister(void* address) {
+  CUDA_TRY(driver().ready());
+  HostBlock block;
+  const bool removed =
+      driver().remove_host(reinterpret_cast<uintptr_t>(address), HostBlock::Kind::registered, block);
+  return removed ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+CUDA_ENTRY cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* host, unsigned flags) {
+  CUDA_TRY(driver().ready());
+  HostBlock block;
+  if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!driver().find_host(reinterpret_cast<uintptr_t>(host), block)) return CUDA_ERROR_INVALID_VALUE;
+  *address = reinterpret_cast<CUdeviceptr>(host);
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuMemHostGetFlags(unsigned* flags, void* host) {
+  CUDA_TRY(driver().ready());
+  HostBlock block;
+  if (flags == nullptr || !driver().find_host(reinterpret_cast<uintptr_t>(host), block)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *flags = block.flags;
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  return allocate_async(address, bytes, stream, DefaultStream::legacy);
+}
+CUDA_ENTRY cuMemAllocAsync_ptsz(CUdeviceptr* address, size_t bytes, CUstream stream) {
+  return allocate_async(address, bytes, stream, DefaultStream::per_thread);
+}
+CUDA_ENTRY cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+  return free_async(address, stream, DefaultStream::legacy);
+}
+CUDA_ENTRY cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream) {
+  return free_async(address, stream, DefaultStream::per_thread);
+}
+CUDA_ENTRY cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+  return allocate_from_pool(address, bytes, pool, stream, DefaultStream::legacy);
+}
+CUDA_ENTRY cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                                        CUstream stream) {
+  return allocate_from_pool(address, bytes, pool, stream, DefaultStream::per_thread);
+}
+
+CUDA_ENTRY cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+  return default_pool(device, pool);
+}
+
+CUDA_ENTRY cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice ordinal) {
+  CUDA_TRY(default_pool(ordinal, pool));
+  const std::lock_guard lock(driver().device_mutex());
+  if (driver().device(ordinal)->pool != nullptr) *pool = driver().device(ordinal)->pool;
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
+  Driver::Device* device = nullptr;
+  CUDA_TRY(driver().find_device(ordinal, device));
+  const std::shared_ptr<Pool> pool = driver().pools.find(handle);
+  if (pool == nullptr || pool->device != ordinal) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(driver().device_mutex());
+  device->pool = handle;
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
+  CUDA_TRY(driver().ready());
+  if (handle == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (properties->handle_types != 0 || properties->location.type != 1) return CUDA_ERROR_NOT_SUPPORTED;
+  Driver::Device* device = nullptr;
+  CUDA_TRY(driver().find_device(properties->location.id, device));
+  auto pool = std::make_shared<Pool>();
+  pool->device = properties->location.id;
+  *handle = driver().pools.add(std::move(pool));
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuMemPoolDestroy(CUmemoryPool handle) {
+  CUDA_TRY(driver().ready());
+  const std::shared_ptr<Pool> pool = driver().pools.find(handle);
+  if (pool == nullptr || pool->is_default) return CUDA_ERROR_INVALID_VALUE;
+  driver().pools.remove(handle);
+  return CUDA_SUCCESS;
+}
+
+// Pools keep nothing when memory is freed, so there is nothing to trim.
+CUDA_ENTRY cuMemPoolTrimTo(CUmemoryPool handle, size_t bytes_to_keep) {
+  CUDA_TRY(driver().ready());
+  static_cast<void>(bytes_to_keep);
+  return driver().pools.find(handle) == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+// Attributes 1 to 3: how freed memory may be reused (int); 4: release threshold; 5 to 8: bytes reserved and
+// used, now and at most (64 bits).
+CUDA_ENTRY cuMemPoolSetAttribute(CUmemoryPool handle, int attribute, void* value) {
+  CUDA_TRY(driver().ready());
+  const std::shared_ptr<Pool> pool = driver().pools.find(handle);
+  if (pool == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(pool->mutex);
+  if (attribute >= 1 && attribute <= 3) {
+    pool->reuse[static_cast<size_t>(attribute)] = *static_cast<int*>(value);
+  } else if (attribute == 4) {
+    pool->release_threshold = *static_cast<uint64_t*>(value);
+  } else if ((attribute != 6 && attribute != 8) || *static_cast<uint64_t*>(value) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;  // only the high-water marks can be set, and only to 0
+  }
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuMemPoolGetAttribute(CUmemoryPool handle, int attribute, void* value) {
+  CUDA_TRY(driver().ready());
+  const std::shared_ptr<Pool> pool = driver().pools.find(handle);
+  if (pool == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const std::lock_guard lock(pool->mutex);
+  if (attribute >= 1 && attribute <= 3) return give(value, pool->reuse[static_cast<size_t>(attribute)]);
+  if (attribute == 4) return give(value, pool->release_threshold);
+  return CUDA_ERROR_NOT_SUPPORTED;  // what a pool holds is not accounted for
+}
+
+CUDA_ENTRY cuPointerGetAttribute(void* data, int attribute, CUdeviceptr address) {
+  CUDA_TRY(driver().ready());
+  if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  PointerFacts facts;
+  CUDA_TRY(facts_of(address, facts));
+  return pointer_attribute(data, attribute, address, facts);
+}
+
+CUDA_ENTRY cuPointerGetAttributes(unsigned count, const int* attributes, void** data, CUdeviceptr address) {
+  CUDA_TRY(driver().ready());
+  if (count == 0 || attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  PointerFacts facts;
+  const bool known = facts_of(address, facts) == CUDA_SUCCESS;
+  for (unsigned i = 0; i < count; ++i) {
+    if (!known || pointer_attribute(data[i], attributes[i], address, facts) != CUDA_SUCCESS) {
+      no_attribute(data[i], attributes[i]);
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuPointerSetAttribute(const void* value, int attribute, CUdeviceptr address) {
+  CUDA_TRY(driver().ready());
+  PointerFacts facts;
+  CUDA_TRY(facts_of(address, facts));
+  return value != nullptr && attribute == 6 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace tranche::emulator::cuda

@@ -1,0 +1,18 @@
+// The emulated driver's two libraries as files: where they were built and how they are put in place.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace tranche::emulator {
+
+// Copies libcuda.so.1 and libnvidia-ml.so.1, with the links that programs look for, into `directory`,
+// which exists. They are found beside the running program: ../lib/emulator, or ../lib/tranche/emulator.
+Result<void> install_libraries(const std::string& directory);
+// Removes what install_libraries put there.
+void remove_libraries(const std::string& directory);
+// The folder where the dynamic loader finds libc, and so anything else put there.
+Result<std::string> loader_directory();
+
+}  // namespace tranche::emulator

@@ -1,0 +1,191 @@
+#include "emulator/program/options.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+namespace tranche::emulator {
+namespace {
+
+constexpr size_t kServerFileBytesMax = 64 << 10;
+
+struct Verb {
+  std::string_view name;
+  std::string_view help;
+};
+
+constexpr std::string_view kProgramHelp =
+    "tranche-emulator: a server with NVIDIA GPUs that are not there\n"
+    "\n"
+    "  tranche-emulator run --board h100-80:4 -- COMMAND   one command on a private server\n"
+    "  tranche-emulator start --board rtx4090:2            a server for the whole machine\n"
+    "  tranche-emulator status [--json]                    its GPUs, memory and processes\n"
+    "  tranche-emulator stop                               removes it\n"
+    "  tranche-emulator boards                             the boards to choose from\n"
+    "\n"
+    "Each takes --help. Exit codes: 0 done, 1 failed, 2 not understood; run gives COMMAND's own.\n";
+
+constexpr std::array<Verb, 5> kVerbs{{
+    {"run",
+     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver-version V] -- COMMAND\n"
+     "\n"
+     "Runs COMMAND on an emulated server that only it and its children see: device nodes in a private /dev,\n"
+     "libcuda.so.1 and libnvidia-ml.so.1 where every program finds them, state in a private /run. All is\n"
+     "gone when the last of them ends. As an ordinary user it uses a user namespace, where device nodes\n"
+     "cannot be made: /dev/null stands in for them.\n"
+     "\n"
+     "  tranche-emulator run --board h100-80:4 -- nvtop\n"
+     "  tranche-emulator run --board t4 --board l40s:2 -- env CUDA_VISIBLE_DEVICES=1 ./program\n"},
+    {"start",
+     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver-version V] [--name NAME]\n"
+     "\n"
+     "Makes the server's state (/run/tranche-emulator) and device nodes (/dev/nvidia*), and prints the folder\n"
+     "of the two libraries. Needs root; refuses beside a real NVIDIA driver. FILE has lines such as\n"
+     "\"board = h100-80:4\", \"driver = 550.163.01\", \"name = lab-a\".\n"
+     "\n"
+     "  tranche-emulator start --board a100-80:8\n"
+     "  tranche-emulator start --server lab.server --driver-version 570.86.15\n"},
+    {"stop",
+     "tranche-emulator stop [--force]\n"
+     "\n"
+     "Removes every node and file that start made. Refuses while processes use the GPUs, unless --force.\n"
+     "\n"
+     "  tranche-emulator stop\n"
+     "  tranche-emulator stop --force\n"},
+    {"status",
+     "tranche-emulator status [--json]\n"
+     "\n"
+     "Shows the GPUs with memory and utilisation, and the processes on them. Exit code 1 if there is no server.\n"
+     "\n"
+     "  tranche-emulator status\n"
+     "  tranche-emulator status --json\n"},
+    {"boards",
+     "tranche-emulator boards [--json]\n"
+     "\n"
+     "Lists the boards that --board takes.\n"
+     "\n"
+     "  tranche-emulator boards\n"
+     "  tranche-emulator run --board \"$(tranche-emulator boards | tail -1 | cut -d' ' -f1)\" -- nvidia-smi\n"},
+}};
+
+const Verb* find_verb(std::string_view name) {
+  const auto found = std::find_if(kVerbs.begin(), kVerbs.end(), [&](const Verb& v) { return v.name == name; });
+  return found == kVerbs.end() ? nullptr : found;
+}
+
+Error usage_error(const std::string& message, std::string_view verb) {
+  const std::string hint = verb.empty() ? "tranche-emulator --help" : "tranche-emulator " + std::string(verb) + " --help";
+  return Error(ErrorCode::invalid_argument, message + " (see " + hint + ")");
+}
+
+Result<std::string> read_server_file(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return fail(ErrorCode::invalid_argument, "cannot open " + path + ": " + std::strerror(errno));
+  std::string text(kServerFileBytesMax + 1, '\0');
+  const ssize_t length = read(file, text.data(), text.size());
+  close(file);
+  if (length < 0) return fail(ErrorCode::invalid_argument, "cannot read " + path + ": " + std::strerror(errno));
+  if (static_cast<size_t>(length) > kServerFileBytesMax) {
+    return fail(ErrorCode::invalid_argument, path + " is longer than 64 KiB, so no server description");
+  }
+  text.resize(static_cast<size_t>(length));
+  return text;
+}
+
+Result<void> apply_server_file(const std::string& path, ServerDescription& server) {
+  TRY_ASSIGN(const std::string text, read_server_file(path));
+  auto described = parse_server_description(text);
+  if (!described) return fail(std::move(described).error().with_context(path));
+  described->gpus.insert(described->gpus.begin(), server.gpus.begin(), server.gpus.end());
+  server = std::move(*described);
+  return {};
+}
+
+Result<void> apply_option(const std::string& name, const std::string& value, ServerDescription& server) {
+  if (name == "--board") return add_boards(value, server);
+  if (name == "--server") return apply_server_file(value, server);
+  if (name == "--driver-version") {
+    TRY(check_driver_version(value));
+    server.driver_version = value;
+    return {};
+  }
+  if (value.empty() || value.size() > 63) {
+    return fail(ErrorCode::invalid_argument, "a server name has 1 to 63 characters");
+  }
+  server.name = value;
+  return {};
+}
+
+bool takes_server(std::string_view verb) { return verb == "run" || verb == "start"; }
+
+bool takes_value(std::string_view verb, std::string_view name) {
+  return takes_server(verb) && (name == "--board" || name == "--server" || name == "--driver-version" ||
+                                (name == "--name" && verb == "start"));
+}
+
+// "--name=value" as two.
+std::pair<std::string, std::optional<std::string>> split_option(const std::string& argument) {
+  const size_t equals = argument.find('=');
+  if (equals == std::string::npos) return {argument, std::nullopt};
+  return {argument.substr(0, equals), argument.substr(equals + 1)};
+}
+
+Result<void> parse_verb_options(const std::vector<std::string>& arguments, Options& options) {
+  for (size_t i = 1; i < arguments.size(); ++i) {
+    auto [name, value] = split_option(arguments[i]);
+    if (name == "--help" || name == "-h") {
+      options.help = true;
+    } else if (name == "--json" && !value && (options.verb == "status" || options.verb == "boards")) {
+      options.json = true;
+    } else if (name == "--force" && !value && options.verb == "stop") {
+      options.force = true;
+    } else if (name == "--" && options.verb == "run") {
+      options.command.assign(arguments.begin() + static_cast<ptrdiff_t>(i) + 1, arguments.end());
+      break;
+    } else if (takes_value(options.verb, name)) {
+      if (!value && i + 1 == arguments.size()) return fail(usage_error(name + " needs a value", options.verb));
+      if (!value) value = arguments[++i];
+      TRY(apply_option(name, *value, options.server));
+    } else {
+      return fail(usage_error("\"" + arguments[i] + "\" is not understood", options.verb));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view help_text(std::string_view verb) {
+  const Verb* const found = find_verb(verb);
+  return found == nullptr ? kProgramHelp : found->help;
+}
+
+Result<Options> parse_options(const std::vector<std::string>& arguments) {
+  Options options;
+  if (arguments.empty()) return fail(usage_error("say what to do", ""));
+  options.verb = arguments[0];
+  if (options.verb == "--help" || options.verb == "-h" || options.verb == "help") {
+    options.help = true;
+    return options;
+  }
+  if (find_verb(options.verb) == nullptr) {
+    return fail(usage_error("\"" + options.verb + "\" is not a verb of tranche-emulator", ""));
+  }
+  TRY(parse_verb_options(arguments, options));
+  if (options.help) return options;
+  if (takes_server(options.verb) && options.server.gpus.empty()) {
+    return fail(usage_error("say which GPUs: --board h100-80:4, or --server FILE", options.verb));
+  }
+  if (options.verb == "run" && options.command.empty()) {
+    return fail(usage_error("say what to run, after --", options.verb));
+  }
+  return options;
+}
+
+}  // namespace tranche::emulator
