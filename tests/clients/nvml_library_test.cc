@@ -2,6 +2,8 @@
 //
 // Runs inside an emulated server: `tranche-emulator run --board B -- nvml_library_test`, with the same
 // boards in TRANCHE_TEST_BOARDS.
+#include "nvml_library.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -20,8 +22,6 @@
 #include <set>
 #include <sstream>
 #include <thread>
-
-#include "nvml_library.h"
 
 namespace tranche::clients {
 namespace {
@@ -71,7 +71,8 @@ class CudaMemory {
     setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);  // CUDA's numbers are then NVML's
     int device = -1;
     worked_ = library_ != nullptr && call("cuInit", 0u) == 0 && call("cuDeviceGet", &device, gpu) == 0 &&
-              call("cuCtxCreate_v2", &context_, 0u, device) == 0 && call("cuMemAlloc_v2", &pointer_, bytes) == 0;
+              call("cuCtxCreate_v2", &context_, 0u, device) == 0 &&
+              call("cuMemAlloc_v2", &pointer_, bytes) == 0;
   }
   ~CudaMemory() {
     if (worked_) call("cuCtxDestroy_v2", context_);
@@ -94,7 +95,8 @@ class NvmlTest : public testing::Test {
  protected:
   void SetUp() override {
     const char* boards = std::getenv("TRANCHE_TEST_BOARDS");
-    if (boards == nullptr) GTEST_SKIP() << "runs only inside an emulated server (TRANCHE_TEST_BOARDS is not set)";
+    if (boards == nullptr)
+      GTEST_SKIP() << "runs only inside an emulated server (TRANCHE_TEST_BOARDS is not set)";
     ASSERT_TRUE(nvml_.is_loaded()) << dlerror();
     std::istringstream words{std::string(boards)};
     for (std::string word; words >> word;) {
@@ -131,16 +133,20 @@ TEST_F(NvmlTest, ExportsNothingButNvml) {
 }
 
 TEST_F(NvmlTest, LacksWhatDriver550Lacks) {
-  for (const char* name : {"nvmlDeviceGetTemperatureV", "nvmlDeviceGetDriverModel_v2", "nvmlDeviceGetHandleByUUIDV",
-                           "nvmlDeviceSetMemoryLimits_v1", "nvmlEventSetWait_v3"}) {
+  for (const char* name :
+       {"nvmlDeviceGetTemperatureV", "nvmlDeviceGetDriverModel_v2", "nvmlDeviceGetHandleByUUIDV",
+        "nvmlDeviceSetMemoryLimits_v1", "nvmlEventSetWait_v3"}) {
     EXPECT_EQ(nvml_.find(name), nullptr) << name;
   }
 }
 
 // Functions that need no initialisation, by NVML's documentation.
-const std::set<std::string> kNeedNoInitialisation = {
-    "nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString", "nvmlGetExcludedDeviceCount",
-    "nvmlGetExcludedDeviceInfoByIndex"};
+const std::set<std::string> kNeedNoInitialisation = {"nvmlInit",
+                                                     "nvmlInit_v2",
+                                                     "nvmlInitWithFlags",
+                                                     "nvmlErrorString",
+                                                     "nvmlGetExcludedDeviceCount",
+                                                     "nvmlGetExcludedDeviceInfoByIndex"};
 
 TEST_F(NvmlTest, EveryFunctionRefusesBeforeInitialisation) {
   for (const std::string& name : nvml_.exported()) {
@@ -214,7 +220,8 @@ TEST_F(NvmlTest, HandlesStayAndOthersAreRefused) {
   EXPECT_EQ(nvml_.call("nvmlDeviceGetHandleByIndex_v2", static_cast<uint32_t>(expected_.size()), &handle),
             kInvalidArgument);
   EXPECT_EQ(nvml_.call("nvmlDeviceGetIndex", Handle{&index}, &index), kInvalidArgument);
-  EXPECT_EQ(nvml_.call("nvmlDeviceGetHandleByUUID", "GPU-00000000-0000-0000-0000-000000000000", &handle), kNotFound);
+  EXPECT_EQ(nvml_.call("nvmlDeviceGetHandleByUUID", "GPU-00000000-0000-0000-0000-000000000000", &handle),
+            kNotFound);
   EXPECT_EQ(nvml_.call("nvmlDeviceGetHandleByPciBusId_v2", "00000000:FE:00.0", &handle), kNotFound);
   EXPECT_EQ(nvml_.call("nvmlDeviceGetHandleByPciBusId_v2", "somewhere", &handle), kInvalidArgument);
 }
@@ -231,8 +238,8 @@ TEST_F(NvmlTest, NamesAndMemoryAreTheBoards) {
     memory.put(0, 40u | 2u << 24);
     ASSERT_EQ(nvml_.call("nvmlDeviceGetMemoryInfo_v2", device(gpu), memory.data()), kSuccess);
     EXPECT_TRUE(memory.is_intact_after(40));
-    const auto total = memory.at<uint64_t>(8), reserved = memory.at<uint64_t>(16), free = memory.at<uint64_t>(24),
-               used = memory.at<uint64_t>(32);
+    const auto total = memory.at<uint64_t>(8), reserved = memory.at<uint64_t>(16),
+               free = memory.at<uint64_t>(24), used = memory.at<uint64_t>(32);
     EXPECT_EQ(total, board.total_mib * kMiB);
     EXPECT_EQ(reserved, board.reserved_mib * kMiB);
     EXPECT_EQ(total, reserved + free + used);
@@ -289,8 +296,9 @@ TEST_F(NvmlTest, PciInfoFillsExactlyItsForm) {
 TEST_F(NvmlTest, WrongStructureVersionsAreRefused) {
   initialise();
   const Handle handle = device(0);
-  for (const char* name : {"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetPciInfoExt",
-                           "nvmlDeviceGetRunningProcessDetailList", "nvmlDeviceGetProcessesUtilizationInfo"}) {
+  for (const char* name :
+       {"nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetPciInfoExt", "nvmlDeviceGetRunningProcessDetailList",
+        "nvmlDeviceGetProcessesUtilizationInfo"}) {
     for (const uint32_t version : {0u, 1u, 40u | 3u << 24, 0xFFFFFFFFu}) {
       Guarded<128> structure;
       structure.put(0, version);
@@ -425,7 +433,8 @@ TEST_F(NvmlTest, ThreadsMayInitialiseAskAndShutDownAtOnce) {
 
 // Puts something that cannot be opened over a device node, in a mount namespace of the calling process.
 bool hide_node(const std::string& node) {
-  if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return false;
+  if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    return false;
   const int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -444,7 +453,8 @@ int look_without_first_gpu(const NvmlLibrary& nvml, const std::string& second_uu
   uint32_t count = 99, minor = 99;
   Handle first = nullptr;
   std::array<char, 96> uuid{};
-  if (nvml.call("nvmlInit_v2") != kSuccess || nvml.call("nvmlDeviceGetCount_v2", &count) != kSuccess) return 1;
+  if (nvml.call("nvmlInit_v2") != kSuccess || nvml.call("nvmlDeviceGetCount_v2", &count) != kSuccess)
+    return 1;
   if (count != gpus - 1) return 2;
   if (count == 0) return 0;
   if (nvml.call("nvmlDeviceGetHandleByIndex_v2", 0u, &first) != kSuccess) return 3;
@@ -461,7 +471,8 @@ TEST_F(NvmlTest, ListsOnlyGpusWhoseNodeOpens) {
   }
   ASSERT_EQ(nvml_.call("nvmlShutdown"), kSuccess);
   const pid_t child = fork();
-  if (child == 0) _exit(look_without_first_gpu(nvml_, second.data(), static_cast<uint32_t>(expected_.size())));
+  if (child == 0)
+    _exit(look_without_first_gpu(nvml_, second.data(), static_cast<uint32_t>(expected_.size())));
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "cannot make a mount namespace here";

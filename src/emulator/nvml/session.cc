@@ -54,9 +54,12 @@ Return why_no_control_node(int error) {
   switch (error) {
     case ENOENT:
     case ENXIO:
-    case ENODEV: return Return::driver_not_loaded;
-    case EACCES: return Return::no_permission;
-    default: return Return::unknown;  // a device filter's EPERM reads "Unknown Error" on real servers too
+    case ENODEV:
+      return Return::driver_not_loaded;
+    case EACCES:
+      return Return::no_permission;
+    default:
+      return Return::unknown;  // a device filter's EPERM reads "Unknown Error" on real servers too
   }
 }
 
