@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/text.h"
+#include "codec/nearest_name.h"
 
 namespace tranche::cli {
 namespace {
@@ -37,7 +38,7 @@ tl::unexpected<Error> unknown_option(std::string_view word, std::span<const Opti
   const std::string_view name = word.substr(0, word.find('='));
   std::vector<std::string_view> known = spellings(groups);
   std::erase_if(known, [](std::string_view candidate) { return candidate.size() <= 2; });
-  const std::string_view meant = nearest(name, known);
+  const std::string_view meant = nearest_name(name, known);
   std::string message = "unknown option " + quoted(name);
   message += meant.empty() ? "; --help lists what there is" : "; did you mean " + std::string(meant) + "?";
   return fail(ErrorCode::invalid_argument, std::move(message));
@@ -135,7 +136,7 @@ size_t verb_position(const std::vector<std::string>& words) {
 tl::unexpected<Error> unknown_verb(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Verb& verb : verbs()) names.push_back(verb.name);
-  const std::string_view meant = nearest(name, names);
+  const std::string_view meant = nearest_name(name, names);
   std::string message = quoted(name) + " is not a verb of tranche";
   message += meant.empty() ? "; 'tranche help' lists them" : "; did you mean 'tranche " + std::string(meant) + "'?";
   return fail(ErrorCode::invalid_argument, std::move(message));

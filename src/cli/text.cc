@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <iterator>
-#include <numeric>
+#include <span>
+#include <utility>
 
 namespace tranche::cli {
 namespace {
@@ -80,19 +80,6 @@ void append_printable(std::string& out, std::string_view bytes, const Character&
   }
 }
 
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replace = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replace}));
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -145,21 +132,6 @@ std::string fit_width(std::string_view text, size_t cells) {
     size += character.size;
   }
   return std::string(text.substr(0, size)) + "…";
-}
-
-std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
-  // One slip for short words, a third of the letters for long ones.
-  size_t best = std::max<size_t>(1, word.size() / 3) + 1;
-  std::string_view found;
-  for (const std::string_view candidate : candidates) {
-    const bool begins = word.size() >= 3 && candidate.starts_with(word);
-    const size_t distance = begins ? 1 : edit_distance(word, candidate);
-    if (distance < best) {
-      best = distance;
-      found = candidate;
-    }
-  }
-  return found;
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {

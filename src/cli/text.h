@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,9 +23,6 @@ size_t display_width(std::string_view text);
 
 // The longest beginning of at most `cells` cells; what is cut ends in "…" (if cells > 0).
 std::string fit_width(std::string_view text, size_t cells);
-
-// The candidate with the smallest edit distance, if it is near enough to be what was meant; else "".
-std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
 
 std::vector<std::string> split(std::string_view text, char separator);
 
