@@ -10,8 +10,8 @@ namespace tranche::cli {
 
 Daemon::Daemon(const Session& session) : client_(session.socket_path) {}
 
-Daemon::Daemon(const Session& session, Duration timeout)
-    : client_(session.socket_path, HttpClient::Options{.timeout = timeout}) {}
+Daemon::Daemon(const std::string& socket_path, Duration timeout)
+    : client_(socket_path, HttpClient::Options{.timeout = timeout}) {}
 
 Result<std::string> Daemon::get(std::string_view target) { return body_of(client_.request("GET", target)); }
 

@@ -18,7 +18,7 @@ class Daemon {
  public:
   explicit Daemon(const Session& session);
   // `timeout`: without any byte moving.
-  Daemon(const Session& session, Duration timeout);
+  Daemon(const std::string& socket_path, Duration timeout);
 
   // The body of a successful answer.
   Result<std::string> get(std::string_view target);

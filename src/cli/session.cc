@@ -9,6 +9,7 @@
 #include <charconv>
 #include <memory>
 
+#include "cli/text.h"
 #include "linux/files.h"
 
 extern char** environ;  // POSIX: declared by no header without GNU extensions
@@ -75,6 +76,12 @@ Session::Setup Session::current() {
 void Session::print(std::string_view text) {
   pending_ += text;
   if (pending_.size() >= kFlushBytes) flush();
+}
+
+void Session::print_json(std::string_view document) {
+  while (document.ends_with('\n')) document.remove_suffix(1);
+  print(safe_json(document));
+  print("\n");
 }
 
 void Session::flush() {

@@ -46,6 +46,8 @@ class Session {
 
   // Buffered; flush() before waiting for anything.
   void print(std::string_view text);
+  // --json: what the daemon sent, made safe for a terminal, and a newline.
+  void print_json(std::string_view document);
   void flush();
   // To stderr: "tranche: <sentence>" and a newline.
   void warn(std::string_view sentence);

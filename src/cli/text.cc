@@ -67,6 +67,17 @@ void append_byte_escape(std::string& out, unsigned char byte) {
   out += kHex[byte & 15];
 }
 
+void append_json_escape(std::string& out, uint32_t point) {
+  if (point > 0xFFFF) {
+    const uint32_t rest = point - 0x10000;
+    append_json_escape(out, 0xD800 + (rest >> 10));
+    point = 0xDC00 + (rest & 0x3FF);
+  }
+  constexpr char kHex[] = "0123456789abcdef";
+  out += "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) out += kHex[point >> shift & 15];
+}
+
 void append_printable(std::string& out, std::string_view bytes, const Character& character) {
   if (character.point == '\n' && character.valid) {
     out += "\\n";
@@ -98,6 +109,23 @@ std::string quoted(std::string_view text) {
   constexpr size_t kQuotedMax = 80;
   const std::string shown = fit_width(printable(text), kQuotedMax);
   return "'" + shown + "'";
+}
+
+std::string safe_json(std::string_view document) {
+  std::string out;
+  out.reserve(document.size());
+  while (!document.empty()) {
+    const Character character = decode(document);
+    const bool layout = character.point == '\n' || character.point == '\t';
+    const bool control = character.point < 0x20 || character.point == 0x7F;
+    if (character.valid && !layout && (control || contains(kDeceptive, character.point))) {
+      append_json_escape(out, character.point);
+    } else {
+      out += document.substr(0, character.size);
+    }
+    document.remove_prefix(character.size);
+  }
+  return out;
 }
 
 bool is_valid_utf8(std::string_view text) {

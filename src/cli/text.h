@@ -16,6 +16,9 @@ std::string printable(std::string_view text);
 // The same within single quotes, for names in sentences.
 std::string quoted(std::string_view text);
 
+// JSON with the same characters as \u escapes, which mean the same there; line ends stay.
+std::string safe_json(std::string_view document);
+
 bool is_valid_utf8(std::string_view text);
 
 // Terminal cells that printable text takes: 2 for East Asian wide characters and emoji, 0 for combining marks.
