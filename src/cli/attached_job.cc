@@ -88,9 +88,11 @@ class ProgressLine {
 
 AttachedEnd end_of(std::string_view payload) {
   wire::ExitFrame frame{};
-  if (payload.size() < sizeof frame) return {.lost = true};
+  AttachedEnd end;
+  end.lost = payload.size() < sizeof frame;
+  if (end.lost) return end;
   std::memcpy(&frame, payload.data(), sizeof frame);
-  AttachedEnd end{.text = std::string(payload.substr(sizeof frame))};
+  end.text = payload.substr(sizeof frame);
   switch (static_cast<wire::ExitCause>(frame.cause)) {
     case wire::ExitCause::time_limit: end.exit_code = kExitTimeLimit; return end;
     case wire::ExitCause::oom: end.exit_code = kExitOutOfMemory; return end;
@@ -141,7 +143,7 @@ class AttachedJob::Loop {
         TRY_ASSIGN(const bool open, frames_.receive());
         if (!open) {
           TRY(take_frames());
-          return finish(end_ ? std::move(*end_) : AttachedEnd{.lost = true, .cancelled = cancelled_});
+          if (!end_) end_.emplace().lost = true;
         }
       }
     }
@@ -175,7 +177,7 @@ class AttachedJob::Loop {
       case wire::FrameType::started: start(); return {};
       case wire::FrameType::exit: end_ = end_of(frame.payload); return {};
       case wire::FrameType::detached:
-        end_ = AttachedEnd{.text = options_.label + " goes on; somebody else is attached to it now"};
+        end_.emplace().text = options_.label + " goes on; somebody else is attached to it now";
         return {};
       case wire::FrameType::stdin_data:
       case wire::FrameType::stdin_end:
@@ -221,13 +223,14 @@ class AttachedJob::Loop {
     if (signal == SIGINT && !asked_) {
       asked_ = true;
       progress_.clear();
-      session_.note("tranche: " + options_.label + " waits; press Ctrl-C again to cancel it\n");
+      session_.warn(options_.label + " waits; press Ctrl-C again to cancel it");
       return {};
     }
     cancelled_ = true;
     progress_.clear();
     TRY(options_.cancel());
-    end_ = AttachedEnd{.exit_code = kExitSignalBase + signal, .text = options_.label + " is cancelled"};
+    end_.emplace().exit_code = kExitSignalBase + signal;
+    end_->text = options_.label + " is cancelled";
     return {};
   }
 

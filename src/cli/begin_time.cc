@@ -85,7 +85,7 @@ Result<Time> parse_begin(std::string_view text, Time now) {
     const Result<Time> time = parse_time(text);
     if (time) return *time;
   }
-  return invalid("write 08:30, 2026-12-01T08:30, 2026-12-01T08:30:00Z or now+2h, not " + quoted(text));
+  return invalid("write 08:30, 2026-12-01T08:30, 2026-12-01T08:30:00Z or now+2h, not " + in_quotes(text));
 }
 
 }  // namespace tranche::cli

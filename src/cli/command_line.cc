@@ -12,7 +12,7 @@ namespace {
 // Stands for the empty value of "--name=", which CLI11 would fill with the next word.
 constexpr std::string_view kEmptyValue = "\x01";
 
-struct Row {
+struct OptionRow {
   const Option* option;
   CLI::Option* parsed;
 };
@@ -39,13 +39,13 @@ tl::unexpected<Error> unknown_option(std::string_view word, std::span<const Opti
   std::vector<std::string_view> known = spellings(groups);
   std::erase_if(known, [](std::string_view candidate) { return candidate.size() <= 2; });
   const std::string_view meant = nearest_name(name, known);
-  std::string message = "unknown option " + quoted(name);
+  std::string message = "unknown option " + in_quotes(name);
   message += meant.empty() ? "; --help lists what there is" : "; did you mean " + std::string(meant) + "?";
   return fail(ErrorCode::invalid_argument, std::move(message));
 }
 
-std::vector<Row> add_options(CLI::App& app, std::span<const OptionGroup> groups) {
-  std::vector<Row> rows;
+std::vector<OptionRow> add_options(CLI::App& app, std::span<const OptionGroup> groups) {
+  std::vector<OptionRow> rows;
   for (const OptionGroup& group : groups) {
     for (const Option& option : group.options) {
       const std::string names(option.names);
@@ -58,7 +58,7 @@ std::vector<Row> add_options(CLI::App& app, std::span<const OptionGroup> groups)
   return rows;
 }
 
-Result<void> take_option(const Row& row, Arguments& arguments) {
+Result<void> take_option(const OptionRow& row, Arguments& arguments) {
   if (row.parsed->count() == 0) return {};
   const Option& option = *row.option;
   const std::string name = spelling(option);
@@ -137,7 +137,7 @@ tl::unexpected<Error> unknown_verb(std::string_view name) {
   std::vector<std::string_view> names;
   for (const Verb& verb : verbs()) names.push_back(verb.name);
   const std::string_view meant = nearest_name(name, names);
-  std::string message = quoted(name) + " is not a verb of tranche";
+  std::string message = in_quotes(name) + " is not a verb of tranche";
   message += meant.empty() ? "; 'tranche help' lists them" : "; did you mean 'tranche " + std::string(meant) + "'?";
   return fail(ErrorCode::invalid_argument, std::move(message));
 }
@@ -145,11 +145,12 @@ tl::unexpected<Error> unknown_verb(std::string_view name) {
 Result<void> check_operands(const Verb& verb, const Arguments& arguments) {
   const size_t count = arguments.words.size();
   if (verb.kind == Operands::kCommand || (count >= verb.operands_min && count <= verb.operands_max)) return {};
-  const std::string usage = "tranche " + std::string(verb.name) + " " + std::string(verb.operands);
+  std::string usage = "tranche " + std::string(verb.name);
+  if (!verb.operands.empty()) usage += " " + std::string(verb.operands);
   if (count < verb.operands_min) {
     return fail(ErrorCode::invalid_argument, "something is missing; write: " + usage);
   }
-  return fail(ErrorCode::invalid_argument, quoted(arguments.words[verb.operands_max]) +
+  return fail(ErrorCode::invalid_argument, in_quotes(arguments.words[verb.operands_max]) +
                                                " is one word too many; write: " + usage);
 }
 
@@ -169,12 +170,12 @@ Result<Arguments> parse_options(const std::vector<std::string>& words, std::span
   app.set_help_flag("");
   app.allow_extras();
   app.prefix_command(operands == Operands::kCommand);
-  const std::vector<Row> rows = add_options(app, groups);
+  const std::vector<OptionRow> rows = add_options(app, groups);
   TRY(run_parser(app, {words.begin(), dashes}));
 
   Arguments arguments;
   TRY(take_words(app.remaining(), groups, operands, arguments));
-  for (const Row& row : rows) TRY(take_option(row, arguments));
+  for (const OptionRow& row : rows) TRY(take_option(row, arguments));
   if (dashes == words.end()) return arguments;
   if (arguments.words.empty()) {
     arguments.after_dashes = true;

@@ -9,12 +9,12 @@ namespace tranche::cli {
 namespace {
 
 Result<MilliGpu> parse_percent(std::string_view text) {
-  if (!text.ends_with('%')) return invalid("write a percentage of one GPU, such as 30%, not " + quoted(text));
+  if (!text.ends_with('%')) return invalid("write a percentage of one GPU, such as 30%, not " + in_quotes(text));
   TRY_ASSIGN(const int64_t thousandths, parse_thousandths(text.substr(0, text.size() - 1)));
   // 30% is 30,000 thousandths of a percent and 300 milli-GPU.
   const int64_t milli = thousandths / 100;
   if (milli < 1 || milli > kWholeGpu.count() || thousandths % 100 != 0) {
-    return invalid("the percentage lies between 0.1% and 100%, in steps of 0.1%, not " + quoted(text));
+    return invalid("the percentage lies between 0.1% and 100%, in steps of 0.1%, not " + in_quotes(text));
   }
   return MilliGpu(milli);
 }
@@ -24,13 +24,13 @@ Result<void> parse_gpu_amount(std::string_view text, GpuRequest& gpu) {
   TRY_OPTION(const int64_t milli, "--gpus", parse_thousandths(text));
   if (milli % kWholeGpu.count() == 0) {
     if (milli / kWholeGpu.count() > limits::kGpusPerTaskMax) {
-      return invalid("--gpus: " + quoted(text) + " GPUs are more than any machine has");
+      return invalid("--gpus: " + in_quotes(text) + " GPUs are more than any machine has");
     }
     gpu.count = static_cast<uint32_t>(milli / kWholeGpu.count());
     return {};
   }
   if (milli > kWholeGpu.count()) {
-    return invalid("--gpus: " + quoted(text) + " is neither a whole number of GPUs nor a part of one; write 2 or 0.5");
+    return invalid("--gpus: " + in_quotes(text) + " is neither a whole number of GPUs nor a part of one; write 2 or 0.5");
   }
   gpu.count = 1;
   gpu.kind = SliceKind::fraction;
@@ -49,7 +49,7 @@ Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
     const size_t colon = amount->find(':');
     const bool typed = colon != std::string::npos;
     if (typed) gpu.type = amount->substr(0, colon);
-    if (typed && gpu.type.empty()) return invalid("--gpus: write TYPE:N, such as h100-80:2, not " + quoted(*amount));
+    if (typed && gpu.type.empty()) return invalid("--gpus: write TYPE:N, such as h100-80:2, not " + in_quotes(*amount));
     // "-G h100-80" alone is one of that type; no type begins with a digit or a dot.
     const bool is_type = !typed && !amount->empty() && std::string_view("0123456789.-+").find(amount->front()) ==
                                                            std::string_view::npos;

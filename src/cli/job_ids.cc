@@ -27,9 +27,9 @@ Result<NumberRange> parse_range(std::string_view text, int64_t low, int64_t high
   if (dash != std::string_view::npos) {
     TRY_ASSIGN(range.last, parse_integer(text.substr(dash + 1), low, high, what));
   }
-  if (range.last < range.first) return invalid("the range " + quoted(text) + " is backwards");
+  if (range.last < range.first) return invalid("the range " + in_quotes(text) + " is backwards");
   if (range.last - range.first >= static_cast<int64_t>(kReferencedJobsMax)) {
-    return invalid("the range " + quoted(text) + " names more than " + std::to_string(kReferencedJobsMax) + " jobs");
+    return invalid("the range " + in_quotes(text) + " names more than " + std::to_string(kReferencedJobsMax) + " jobs");
   }
   return range;
 }
@@ -37,7 +37,7 @@ Result<NumberRange> parse_range(std::string_view text, int64_t low, int64_t high
 Result<JobReference> parse_recent(std::string_view text) {
   JobReference reference{.kind = JobReference::Kind::kRecent};
   if (text == "@") return reference;
-  if (!text.starts_with("@-")) return invalid(quoted(text) + " is not a job; " + std::string(kForms));
+  if (!text.starts_with("@-")) return invalid(in_quotes(text) + " is not a job; " + std::string(kForms));
   TRY_ASSIGN(const int64_t back, parse_integer(text.substr(2), 1, 10'000, "the number behind @-"));
   reference.back = static_cast<uint32_t>(back);
   return reference;
@@ -208,12 +208,12 @@ Result<std::vector<JobReference>> parse_job_references(std::string_view text) {
   std::vector<JobReference> references;
   for (const std::string& part : split_list(text)) {
     const size_t underscore = part.find('_');
-    if (part.empty()) return invalid("a job's id is missing in " + quoted(text) + "; " + std::string(kForms));
+    if (part.empty()) return invalid("a job's id is missing in " + in_quotes(text) + "; " + std::string(kForms));
     if (part.front() == '@') {
       TRY_ASSIGN(const JobReference recent, parse_recent(part));
       references.push_back(recent);
     } else if (part.find_first_not_of("0123456789_-[],") != std::string::npos) {
-      return invalid(quoted(part) + " is not a job; " + std::string(kForms));
+      return invalid(in_quotes(part) + " is not a job; " + std::string(kForms));
     } else if (underscore != std::string::npos) {
       const std::string_view view = part;
       TRY(add_elements(view.substr(0, underscore), view.substr(underscore + 1), references));
@@ -244,7 +244,7 @@ Result<std::vector<api::JobDetail>> find_jobs(Daemon& daemon, const Session& ses
 
 Result<api::JobDetail> find_job(Daemon& daemon, const Session& session, const std::string& word) {
   TRY_ASSIGN(std::vector<api::JobDetail> jobs, find_jobs(daemon, session, {&word, 1}, BareArray::kFirst));
-  if (jobs.size() != 1) return invalid(quoted(word) + " names several jobs; name one");
+  if (jobs.size() != 1) return invalid(in_quotes(word) + " names several jobs; name one");
   return std::move(jobs.front());
 }
 

@@ -24,7 +24,7 @@ Result<DependencyKind> parse_dependency_kind(std::string_view text) {
   for (const Spelling& spelling : kSpellings) {
     if (spelling.text == text) return spelling.kind;
   }
-  return invalid("a dependency is afterok:ID, afternotok:ID, afterany:ID or after:ID, not " + quoted(text));
+  return invalid("a dependency is afterok:ID, afternotok:ID, afterany:ID or after:ID, not " + in_quotes(text));
 }
 
 Result<JobId> parse_job_id(std::string_view text) {
@@ -46,7 +46,7 @@ Result<void> add_array_range(std::string_view text, std::vector<uint32_t>& indic
   if (dash != std::string_view::npos) {
     TRY_ASSIGN(last, parse_integer(range.substr(dash + 1), 0, limits::kArrayIndexMax, "an array index"));
   }
-  if (last < first) return invalid("the range " + quoted(range) + " is backwards; write the smaller index first");
+  if (last < first) return invalid("the range " + in_quotes(range) + " is backwards; write the smaller index first");
   if ((last - first) / step >= static_cast<int64_t>(limits::kArrayElements)) {
     return invalid("an array has at most " + std::to_string(limits::kArrayElements) + " elements");
   }
@@ -97,7 +97,7 @@ Result<api::TaskCount> parse_task_count(std::string_view text) {
   if (dash != std::string_view::npos) {
     TRY_ASSIGN(high, parse_integer(text.substr(dash + 1), 1, limits::kTasksMax, "the number of tasks"));
   }
-  if (high < low) return invalid("write the smaller number of tasks first, not " + quoted(text));
+  if (high < low) return invalid("write the smaller number of tasks first, not " + in_quotes(text));
   return api::TaskCount{static_cast<uint32_t>(low), static_cast<uint32_t>(high)};
 }
 

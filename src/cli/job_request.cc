@@ -84,7 +84,7 @@ Result<void> take_rank(const Arguments& arguments, api::SubmitRequest& request) 
   if (const std::string* value = arguments.find("class")) {
     request.job_class = from_string<JobClass>(*value);
     if (!request.job_class) {
-      return invalid("--class: there are training, inference and interactive, not " + quoted(*value));
+      return invalid("--class: there are training, inference and interactive, not " + in_quotes(*value));
     }
   }
   if (const std::string* value = arguments.find("priority")) {
@@ -122,7 +122,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_export(std::strin
     } else if (is_word && (part == "NONE" || part == "none" || part == "NIL")) {
       continue;
     } else if (!is_variable_name(part.substr(0, equals))) {
-      return invalid("write ALL, NONE, NAME or NAME=value with commas between them, not " + quoted(part));
+      return invalid("write ALL, NONE, NAME or NAME=value with commas between them, not " + in_quotes(part));
     } else if (equals != std::string::npos) {
       chosen[part.substr(0, equals)] = part.substr(equals + 1);
     } else if (const auto found = all.find(part); found != all.end()) {
@@ -146,7 +146,7 @@ Result<api::SubmitRequest> make_submit_request(Session& session, const Arguments
   TRY_OPTION(request.environment, "--export",
              parse_export(arguments.value_or("export", "ALL"), session.setup().environment, left_out));
   for (const std::string& name : left_out) {
-    session.warn("the variable " + quoted(name) + " is not UTF-8 text and is left out");
+    session.warn("the variable " + in_quotes(name) + " is not UTF-8 text and is left out");
   }
   return request;
 }

@@ -30,7 +30,7 @@ Result<Arguments> parse_directive(const std::vector<std::string>& words) {
   const OptionGroup groups[] = {{"", resource_options()}, {"", job_options()}};
   TRY_ASSIGN(Arguments arguments, parse_options(words, groups, Operands::kWords));
   if (!arguments.words.empty()) {
-    return fail(ErrorCode::invalid_argument, quoted(arguments.words.front()) + " is not an option");
+    return fail(ErrorCode::invalid_argument, in_quotes(arguments.words.front()) + " is not an option");
   }
   return arguments;
 }
@@ -65,7 +65,7 @@ Result<void> take_slurm(std::string_view line, Arguments& directives, std::vecto
 
 Result<Script> read_script_text(std::string text, std::string_view name) {
   const auto refuse = [&](std::string_view why) {
-    return fail(ErrorCode::invalid_argument, quoted(name) + " " + std::string(why));
+    return fail(ErrorCode::invalid_argument, in_quotes(name) + " " + std::string(why));
   };
   if (text.size() > limits::kScriptBytes) return refuse("is longer than 1 MiB; call a program from a short script");
   if (text.find('\0') != std::string::npos || !is_valid_utf8(text)) {

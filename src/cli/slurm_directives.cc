@@ -19,7 +19,7 @@ enum class Action : unsigned char {
   kRefuse,    // changes what the job gets
 };
 
-struct Row {
+struct SlurmOption {
   std::string_view name;   // long, without dashes
   char letter;             // or 0
   bool takes_value;
@@ -33,7 +33,7 @@ constexpr std::string_view kOneTask =
 constexpr std::string_view kPerMemory = "write the memory of the whole task with --mem";
 constexpr std::string_view kPick = "choose GPUs by type: -G TYPE:N";
 
-constexpr Row kRows[] = {
+constexpr SlurmOption kSlurmOptions[] = {
     {"job-name", 'J', true, Action::kSame, "name"},
     {"partition", 'p', true, Action::kSame, "queue"},
     {"time", 't', true, Action::kSame, "time"},
@@ -110,12 +110,12 @@ constexpr Row kRows[] = {
 
 struct Written {
   std::string name;   // as written: "--mem" or "-t"
-  const Row* row = nullptr;
+  const SlurmOption* row = nullptr;
   std::string value;
 };
 
-const Row* find_row(std::string_view word) {
-  for (const Row& row : kRows) {
+const SlurmOption* find_slurm_option(std::string_view word) {
+  for (const SlurmOption& row : kSlurmOptions) {
     const bool is_long = word.starts_with("--");
     if (is_long ? word.substr(2) == row.name : word.size() == 2 && word[1] == row.letter) return &row;
   }
@@ -125,12 +125,12 @@ const Row* find_row(std::string_view word) {
 // One option with its value from words[i...]; `i` moves past it.
 Result<Written> take_written(const std::vector<std::string>& words, size_t& i) {
   const std::string& word = words[i++];
-  if (!word.starts_with('-') || word.size() < 2) return invalid(quoted(word) + " is not an option");
+  if (!word.starts_with('-') || word.size() < 2) return invalid(in_quotes(word) + " is not an option");
   Written written;
   const bool is_long = word.starts_with("--");
   const size_t end = is_long ? word.find('=') : 2;
   written.name = word.substr(0, end);
-  written.row = find_row(written.name);
+  written.row = find_slurm_option(written.name);
   const bool attached = end != std::string::npos && end < word.size();
   if (attached) written.value = word.substr(is_long ? end + 1 : end);
   // The value of an option that nobody knows is taken with it.
@@ -167,7 +167,7 @@ tl::unexpected<Error> refused(const Written& written) {
 
 Result<void> translate(const Written& written, SlurmDirective& directive) {
   if (written.row == nullptr) {
-    directive.warnings.push_back("#SBATCH " + quoted(written.name) + " is not known and is ignored");
+    directive.warnings.push_back("#SBATCH " + in_quotes(written.name) + " is not known and is ignored");
     return {};
   }
   const std::string ours = "--" + std::string(written.row->ours);

@@ -20,7 +20,7 @@ namespace {
 
 Result<void> check_words(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
-    if (!is_valid_utf8(word)) return invalid("the argument " + quoted(word) + " is not UTF-8 text");
+    if (!is_valid_utf8(word)) return invalid("the argument " + in_quotes(word) + " is not UTF-8 text");
   }
   return {};
 }
@@ -44,7 +44,7 @@ Result<std::string> read_script_file(const Session& session, const std::string& 
   if (text) return text;
   Error error = std::move(text).error();
   if (error.code() == ErrorCode::not_found) {
-    return invalid("there is no script " + quoted(name) + "; to run a command write: tranche submit -- " +
+    return invalid("there is no script " + in_quotes(name) + "; to run a command write: tranche submit -- " +
                    printable(name));
   }
   return fail(std::move(error));

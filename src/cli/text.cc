@@ -104,7 +104,7 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   // Long input (a whole file given as a name) would bury the sentence.
   constexpr size_t kQuotedMax = 80;
   const std::string shown = fit_width(printable(text), kQuotedMax);

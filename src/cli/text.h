@@ -14,7 +14,7 @@ namespace tranche::cli {
 std::string printable(std::string_view text);
 
 // The same within single quotes, for names in sentences.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 // JSON with the same characters as \u escapes, which mean the same there; line ends stay.
 std::string safe_json(std::string_view document);

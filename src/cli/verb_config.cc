@@ -39,8 +39,8 @@ Result<int> run_config(Session& session, const Arguments& arguments) {
   if (what == "check") return check(session, path);
   if (what == "explain") return explain(session, path);
   if (what == "reload" && arguments.words.size() == 1) return reload(session);
-  if (what == "reload") return invalid("the daemon reloads its own file; leave out " + quoted(path));
-  return invalid(quoted(what) + " is not known here; write: tranche config check|explain|reload [FILE]");
+  if (what == "reload") return invalid("the daemon reloads its own file; leave out " + in_quotes(path));
+  return invalid(in_quotes(what) + " is not known here; write: tranche config check|explain|reload [FILE]");
 }
 
 }  // namespace tranche::cli

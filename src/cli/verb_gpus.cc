@@ -100,7 +100,7 @@ Result<int> run_gpus(Session& session, const Arguments& arguments) {
     const std::string& what = arguments.words.front();
     if (what == "drain") return drain(session, arguments, true);
     if (what == "undrain") return drain(session, arguments, false);
-    return invalid(quoted(what) + " is not known here; write: tranche gpus [drain|undrain INDEX]");
+    return invalid(in_quotes(what) + " is not known here; write: tranche gpus [drain|undrain INDEX]");
   }
   if (arguments.has("reason")) return invalid("--reason belongs to: tranche gpus drain INDEX");
   Daemon daemon(session);

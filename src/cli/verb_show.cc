@@ -67,7 +67,7 @@ std::string dependencies_text(const std::vector<Dependency>& dependencies) {
 
 void add_heading(Page& page, const Session& session, const api::JobDetail& job) {
   std::string heading = job_label(job);
-  if (job.name) heading += " " + quoted(*job.name);
+  if (job.name) heading += " " + in_quotes(*job.name);
   page.raw(styled(session.look(), Style::kBold, heading) + "  " +
            styled(session.look(), state_style(job.state), to_string(job.state)) + "\n");
 }
