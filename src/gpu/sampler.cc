@@ -125,9 +125,12 @@ void Sampler::take_inventory() {
   Found found;
   for (uint32_t index = 0; index < inventory.gpu_count; ++index) describe(nvml, index, found);
   describe_links(nvml, found);
+  {
+    // Before the daemon hears of the GPUs, since it may ask at once; the threads find its questions waiting.
+    const std::lock_guard lock(workers_mutex_);
+    workers_ = std::move(found.workers);
+  }
   send_inventory(inventory, found);
-  const std::lock_guard lock(workers_mutex_);
-  workers_ = std::move(found.workers);
   for (const auto& worker : workers_) std::thread([this, &worker = *worker] { work(worker); }).detach();
 }
 
