@@ -44,7 +44,8 @@ Sampler::Sampler(SamplerOptions options)
 
 template <class Message>
 void Sampler::send(Message& message, sampler::Kind kind, uint64_t id, bool may_be_dropped, size_t size) {
-  message.header = {.size = static_cast<uint32_t>(size), .version = sampler::kProtocolVersion, .kind = kind, .id = id};
+  message.header = {
+      .size = static_cast<uint32_t>(size), .version = sampler::kProtocolVersion, .kind = kind, .id = id};
   const int flags = MSG_NOSIGNAL | (may_be_dropped ? MSG_DONTWAIT : 0);
   while (::send(options_.socket, &message, size, flags) < 0 && errno == EINTR) {
   }
@@ -68,7 +69,8 @@ void Sampler::run() {
     const ssize_t size = ::recv(options_.socket, packet.data(), packet.size(), MSG_DONTWAIT);
     if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) return;
     if (size < 0) continue;
-    const auto request = sampler::decode<sampler::Request>(std::span(packet).first(static_cast<size_t>(size)));
+    const auto request =
+        sampler::decode<sampler::Request>(std::span(packet).first(static_cast<size_t>(size)));
     if (request) handle(*request);
   }
 }
@@ -255,7 +257,8 @@ void Sampler::work(Worker& worker) {
 void Sampler::read(Worker& worker, nvml::NvmlCaller& nvml, bool thorough) {
   sampler::Reading& reading = worker.reading;
   std::memset(static_cast<void*>(&reading), 0, offsetof(sampler::Reading, processes));
-  for (uint32_t i = 0; i < sampler::kProcessesMax && reading.processes[i].pid != 0; ++i) reading.processes[i] = {};
+  for (uint32_t i = 0; i < sampler::kProcessesMax && reading.processes[i].pid != 0; ++i)
+    reading.processes[i] = {};
   reading.gpu = worker.gpu;
   reading.taken_at = boot_nanoseconds();
   read_device(nvml, worker.device, options_.roots, thorough, reading);
