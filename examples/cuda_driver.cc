@@ -49,8 +49,9 @@ void resolve(void* library, Function*& target, const char* name) {
 CudaDriver::CudaDriver() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    throw Problem("libcuda.so.1 cannot be loaded: install the NVIDIA driver, or start this program through "
-                  "`tranche run` or `tranche-emulator run`");
+    throw Problem(
+        "libcuda.so.1 cannot be loaded: install the NVIDIA driver, or start this program through "
+        "`tranche run` or `tranche-emulator run`");
   }
   CUresult (*initialise)(unsigned) = nullptr;
   CUresult (*count)(int*) = nullptr;
@@ -75,7 +76,8 @@ CudaDriver::CudaDriver() {
   const CUresult initialised = initialise(0);
   const CUresult counted = initialised == kCudaSuccess ? count(&device_count_) : initialised;
   if (counted == kCudaNoDevice || (counted == kCudaSuccess && device_count_ == 0)) {
-    throw Problem("no GPU is visible to this process: ask for one, for example with `tranche run -G 1 -- ...`");
+    throw Problem(
+        "no GPU is visible to this process: ask for one, for example with `tranche run -G 1 -- ...`");
   }
   check(counted, "starting the driver");
 }
@@ -122,7 +124,8 @@ void BusyGpu::hold(size_t mib) {
     if (result == kCudaOutOfMemory) {
       release_to(blocks_before);
       held_mib_ = held_before;
-      throw Problem(name_ + " has no room for " + std::to_string(mib) + " MiB more: " + std::to_string(free_mib()) +
+      throw Problem(name_ + " has no room for " + std::to_string(mib) +
+                    " MiB more: " + std::to_string(free_mib()) +
                     " MiB are free for this program; ask for less, or for a larger slice");
     }
     cuda_.check(result, "allocating on " + name_);

@@ -55,8 +55,8 @@ class CudaDriver {
   CUresult (*memory_set)(CUdeviceptr, unsigned char, size_t) = nullptr;
   CUresult (*module_load)(CUmodule*, const void* image) = nullptr;
   CUresult (*module_function)(CUfunction*, CUmodule, const char*) = nullptr;
-  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
-                     void**, void**) = nullptr;
+  CUresult (*launch)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                     CUstream, void**, void**) = nullptr;
   CUresult (*stream_create)(CUstream*, unsigned flags) = nullptr;
   CUresult (*stream_synchronize)(CUstream) = nullptr;
 

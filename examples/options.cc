@@ -49,7 +49,9 @@ void parse_options(int argument_count, char** arguments, const std::string& purp
     if (name == "--help" || name == "-h") help(arguments[0], purpose, options);
     const size_t equals = name.find('=');
     const bool joined = equals != std::string::npos;
-    const std::string text = joined ? name.substr(equals + 1) : i + 1 < argument_count ? arguments[i + 1] : "";
+    const std::string text = joined                   ? name.substr(equals + 1)
+                             : i + 1 < argument_count ? arguments[i + 1]
+                                                      : "";
     if (joined) name.resize(equals);
     const Option* chosen = nullptr;
     for (const Option& option : options) {

@@ -1,7 +1,7 @@
 // Inference, as a GPU sees it: little memory, short kernels, most of the time waiting for requests.
 //
-// Requests arrive at random times at the rate asked for (the same times in every run); each is answered by one
-// kernel. Latency counts from arrival, so a GPU that is busy with somebody else's work shows in it.
+// Requests arrive at random times at the rate asked for (the same times in every run); each is answered by
+// one kernel. Latency counts from arrival, so a GPU that is busy with somebody else's work shows in it.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -65,20 +65,23 @@ bool sleep_until(SteadyClock::time_point time) {
 
 int serve(int argument_count, char** arguments) {
   double memory = 512, seconds = 10, rate = 20, kernel_milliseconds = 5;
-  parse_options(argument_count, arguments,
-                "Answers requests on the first GPU that it sees. SIGTERM ends it with its percentiles.",
-                {{"--memory", &memory, 0, 1'000'000, "MiB of model"},
-                 {"--seconds", &seconds, 0, 10'000'000, "how long"},
-                 {"--rate", &rate, 0.001, 100'000, "requests a second"},
-                 {"--kernel-ms", &kernel_milliseconds, 0.001, 60'000, "GPU time of a request, in milliseconds"}});
+  parse_options(
+      argument_count, arguments,
+      "Answers requests on the first GPU that it sees. SIGTERM ends it with its percentiles.",
+      {{"--memory", &memory, 0, 1'000'000, "MiB of model"},
+       {"--seconds", &seconds, 0, 10'000'000, "how long"},
+       {"--rate", &rate, 0.001, 100'000, "requests a second"},
+       {"--kernel-ms", &kernel_milliseconds, 0.001, 60'000, "GPU time of a request, in milliseconds"}});
   note_termination();
   const CudaDriver cuda;
   BusyGpu gpu(cuda, 0);
   gpu.hold(static_cast<size_t>(memory));
-  std::printf("serving on %s: %zu MiB of model, %g requests a second\n", gpu.name().c_str(), gpu.held_mib(), rate);
+  std::printf("serving on %s: %zu MiB of model, %g requests a second\n", gpu.name().c_str(), gpu.held_mib(),
+              rate);
 
   const auto start = SteadyClock::now();
-  const auto end = start + std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(seconds));
+  const auto end =
+      start + std::chrono::duration_cast<SteadyClock::duration>(std::chrono::duration<double>(seconds));
   const auto kernel_microseconds = static_cast<uint64_t>(std::max(1.0, kernel_milliseconds * 1000));
   Arrivals arrivals(rate);
   auto arrival = start;

@@ -1,7 +1,8 @@
 // Training, as a GPU sees it: a model that stays in memory, steps one after the other, on every visible GPU.
 //
-// Computes nothing: a step is a kernel that takes --step-ms of a whole GPU, so a job that shares its GPU makes
-// fewer steps a second, and the printed speed shows it. Ended by SIGTERM it writes a checkpoint and exits 0.
+// Computes nothing: a step is a kernel that takes --step-ms of a whole GPU, so a job that shares its GPU
+// makes fewer steps a second, and the printed speed shows it. Ended by SIGTERM it writes a checkpoint and
+// exits 0.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -57,8 +58,8 @@ int train(int argument_count, char** arguments) {
     ++done;
     const double now = seconds_since(start);
     if (now - reported_at >= 1.0) {
-      std::printf("step %llu  loss %.4f  %.1f steps/s\n", static_cast<unsigned long long>(done), loss_after(done),
-                  static_cast<double>(done - reported_steps) / (now - reported_at));
+      std::printf("step %llu  loss %.4f  %.1f steps/s\n", static_cast<unsigned long long>(done),
+                  loss_after(done), static_cast<double>(done - reported_steps) / (now - reported_at));
       reported_steps = done;
       reported_at = now;
     }
@@ -68,8 +69,8 @@ int train(int argument_count, char** arguments) {
                 loss_after(done));
     return 0;
   }
-  std::printf("done: step %llu  loss %.4f in %.1f s\n", static_cast<unsigned long long>(done), loss_after(done),
-              seconds_since(start));
+  std::printf("done: step %llu  loss %.4f in %.1f s\n", static_cast<unsigned long long>(done),
+              loss_after(done), seconds_since(start));
   return static_cast<int>(exit_code);
 }
 

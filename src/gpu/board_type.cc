@@ -51,7 +51,8 @@ std::string slug_of(const std::vector<std::string>& words, MiB memory_total) {
   std::string slug;
   bool has_size = false;
   for (const std::string& word : words) {
-    if (word == "nvidia" || word == "geforce" || word == "tesla") continue;  // maker and family, not the board
+    if (word == "nvidia" || word == "geforce" || word == "tesla")
+      continue;  // maker and family, not the board
     has_size = has_size || is_size(word);
     if (!slug.empty()) slug.push_back('-');
     slug += is_size(word) ? word.substr(0, word.size() - 2) : word;

@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kAffinityMax = sizeof(sampler::Gpu::cpu_affinity) - 1;
 
-void describe_place(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, sampler::Gpu& gpu) {
+void describe_place(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
+                    sampler::Gpu& gpu) {
   const PciPlace place = read_pci_place(roots.sysfs, sampler::field_text(gpu.pci_bus_id));
   const nvml::Answer<uint32_t> node = nvml.numa_node(device);
   // The driver answers its "none" as a huge number.
@@ -140,7 +141,8 @@ void read_activity(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Reading
 
 }  // namespace
 
-Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, sampler::Gpu& gpu) {
+Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
+                     sampler::Gpu& gpu) {
   const auto memory = nvml.memory(device);
   if (!memory.ok() || memory.value.total == 0) return memory.ok() ? Code::no_data : memory.code;
   gpu.memory_total = memory.value.total;

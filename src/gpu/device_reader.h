@@ -18,7 +18,8 @@ struct ReaderRoots {
 nvml::Code describe_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
                            sampler::Gpu& gpu);
 
-// Memory and processes, which is what releasing a slice waits for: `thorough` adds what readings show besides.
+// Memory and processes, which is what releasing a slice waits for: `thorough` adds what readings show
+// besides.
 void read_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots, bool thorough,
                  sampler::Reading& reading);
 

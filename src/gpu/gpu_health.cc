@@ -21,8 +21,9 @@ std::optional<GpuHealthJudge::Verdict> GpuHealthJudge::change(Health health, std
 std::optional<GpuHealthJudge::Verdict> GpuHealthJudge::reading(const Evidence& evidence) {
   const bool answered = evidence.code == nvml::Code::success;
   unanswered_ = answered ? 0 : unanswered_ + 1;
-  const bool slowed = (evidence.clocks_event_reasons & (nvml::kClocksHardwareSlowdown | nvml::kClocksHardwareThermal |
-                                                        nvml::kClocksPowerBrake)) != 0;
+  const bool slowed =
+      (evidence.clocks_event_reasons &
+       (nvml::kClocksHardwareSlowdown | nvml::kClocksHardwareThermal | nvml::kClocksPowerBrake)) != 0;
   slowed_ = slowed ? slowed_ + 1 : 0;
 
   if (evidence.code == nvml::Code::gpu_is_lost || evidence.code == nvml::Code::gpu_not_found) {
@@ -46,7 +47,8 @@ std::optional<GpuHealthJudge::Verdict> GpuHealthJudge::reading(const Evidence& e
     return change(Health::degraded, "a row remapping of the GPU's memory waits for a reset");
   }
   if (slowed_ >= kSlowedUntilDegraded) {
-    return change(Health::degraded, "the hardware slows the GPU down (heat or power); check cooling and power supply");
+    return change(Health::degraded,
+                  "the hardware slows the GPU down (heat or power); check cooling and power supply");
   }
   if (slowed) return std::nullopt;
   if (verdict_.health == Health::ok || ++good_ < kGoodUntilOk) return std::nullopt;

@@ -1,7 +1,7 @@
 // When a GPU's health changes: a pure judge of one GPU's readings and silences.
 //
-// Bad news that the driver states counts at once; what might be a moment's weakness must repeat; good news must
-// repeat always, so that a loose board does not flap between jobs.
+// Bad news that the driver states counts at once; what might be a moment's weakness must repeat; good news
+// must repeat always, so that a loose board does not flap between jobs.
 #pragma once
 
 #include <cstdint>

@@ -36,17 +36,17 @@ struct PeerLink {
 
 // What does not change while the driver stays loaded.
 struct DiscoveredGpu {
-  uint32_t index = 0;  // order of PCI bus addresses; a GPU that cannot be read leaves a hole
-  std::string uuid;    // "GPU-..."
+  uint32_t index = 0;             // order of PCI bus addresses; a GPU that cannot be read leaves a hole
+  std::string uuid;               // "GPU-..."
   std::optional<uint32_t> minor;  // device node /dev/nvidia<minor>
   std::string name;               // the driver's product name
   std::string type;               // short name that users ask for: "h100-80"; never empty
   MiB memory_total;
-  MiB memory_usable;              // total less the driver's reserve
-  std::string pci_bus_id;         // "00000000:3B:00.0"; empty if unknown
-  int32_t numa_node = -1;         // -1: unknown
-  std::string cpu_affinity;       // processors next to it, as a list "0-15,32-47"; empty if unknown
-  std::vector<PeerLink> links;    // one for each other GPU, by index
+  MiB memory_usable;            // total less the driver's reserve
+  std::string pci_bus_id;       // "00000000:3B:00.0"; empty if unknown
+  int32_t numa_node = -1;       // -1: unknown
+  std::string cpu_affinity;     // processors next to it, as a list "0-15,32-47"; empty if unknown
+  std::vector<PeerLink> links;  // one for each other GPU, by index
   std::optional<bool> mig_capable;
   std::optional<bool> mig_enabled;
   uint32_t compute_capability_major = 0;  // 0: unknown
@@ -56,17 +56,17 @@ struct DiscoveredGpu {
 };
 
 struct GpuInventory {
-  std::string driver_version;        // "550.54.15"; empty if unknown
-  std::vector<DiscoveredGpu> gpus;   // by index; empty on a machine without GPUs whose driver answers
-  std::vector<std::string> problems; // GPUs that could not be read, a sentence each
+  std::string driver_version;         // "550.54.15"; empty if unknown
+  std::vector<DiscoveredGpu> gpus;    // by index; empty on a machine without GPUs whose driver answers
+  std::vector<std::string> problems;  // GPUs that could not be read, a sentence each
 };
 
 // One process that holds a context or memory on a GPU. (pid, start_ticks) names it for one boot.
 struct GpuProcess {
-  pid_t pid = 0;                     // as the machine sees it
+  pid_t pid = 0;                        // as the machine sees it
   std::optional<uint64_t> start_ticks;  // field 22 of /proc/PID/stat; unknown if it has gone already
   std::optional<uid_t> uid;
-  std::string user;                  // name of `uid`; empty while unknown
+  std::string user;  // name of `uid`; empty while unknown
   std::optional<MiB> memory;
   bool operator==(const GpuProcess&) const = default;
 };
@@ -85,7 +85,7 @@ struct GpuReading {
 struct GpuStatus {
   std::optional<GpuReading> reading;  // the last good one, however old; nullopt before the first
   Health health = Health::ok;
-  std::string health_reason;          // a sentence; empty while ok
+  std::string health_reason;  // a sentence; empty while ok
 };
 
 // How the source of the readings itself does.

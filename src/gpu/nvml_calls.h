@@ -8,34 +8,34 @@
 namespace tranche::nvml {
 
 // Part of the sampler's protocol: append only.
-#define TRANCHE_NVML_CALLS(X)           \
-  X(none, "")                           \
-  X(load_library, "loading libnvidia-ml.so.1") \
-  X(init, "nvmlInit")                   \
-  X(driver_version, "nvmlSystemGetDriverVersion") \
-  X(device_count, "nvmlDeviceGetCount") \
-  X(device_handle, "nvmlDeviceGetHandleByIndex") \
-  X(uuid, "nvmlDeviceGetUUID")          \
-  X(name, "nvmlDeviceGetName")          \
-  X(minor_number, "nvmlDeviceGetMinorNumber") \
-  X(pci_info, "nvmlDeviceGetPciInfo")   \
-  X(memory, "nvmlDeviceGetMemoryInfo")  \
-  X(utilization, "nvmlDeviceGetUtilizationRates") \
-  X(temperature, "nvmlDeviceGetTemperature") \
-  X(power_usage, "nvmlDeviceGetPowerUsage") \
-  X(power_limit, "nvmlDeviceGetEnforcedPowerLimit") \
-  X(compute_processes, "nvmlDeviceGetComputeRunningProcesses") \
+#define TRANCHE_NVML_CALLS(X)                                    \
+  X(none, "")                                                    \
+  X(load_library, "loading libnvidia-ml.so.1")                   \
+  X(init, "nvmlInit")                                            \
+  X(driver_version, "nvmlSystemGetDriverVersion")                \
+  X(device_count, "nvmlDeviceGetCount")                          \
+  X(device_handle, "nvmlDeviceGetHandleByIndex")                 \
+  X(uuid, "nvmlDeviceGetUUID")                                   \
+  X(name, "nvmlDeviceGetName")                                   \
+  X(minor_number, "nvmlDeviceGetMinorNumber")                    \
+  X(pci_info, "nvmlDeviceGetPciInfo")                            \
+  X(memory, "nvmlDeviceGetMemoryInfo")                           \
+  X(utilization, "nvmlDeviceGetUtilizationRates")                \
+  X(temperature, "nvmlDeviceGetTemperature")                     \
+  X(power_usage, "nvmlDeviceGetPowerUsage")                      \
+  X(power_limit, "nvmlDeviceGetEnforcedPowerLimit")              \
+  X(compute_processes, "nvmlDeviceGetComputeRunningProcesses")   \
   X(graphics_processes, "nvmlDeviceGetGraphicsRunningProcesses") \
-  X(mps_processes, "nvmlDeviceGetMPSComputeRunningProcesses") \
-  X(compute_capability, "nvmlDeviceGetCudaComputeCapability") \
-  X(mig_mode, "nvmlDeviceGetMigMode")   \
-  X(numa_node, "nvmlDeviceGetNumaNodeId") \
-  X(cpu_affinity, "nvmlDeviceGetCpuAffinity") \
-  X(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor") \
-  X(p2p_status, "nvmlDeviceGetP2PStatus") \
-  X(nvlink_state, "nvmlDeviceGetNvLinkState") \
-  X(nvlink_remote, "nvmlDeviceGetNvLinkRemotePciInfo") \
-  X(clocks_reasons, "nvmlDeviceGetCurrentClocksEventReasons") \
+  X(mps_processes, "nvmlDeviceGetMPSComputeRunningProcesses")    \
+  X(compute_capability, "nvmlDeviceGetCudaComputeCapability")    \
+  X(mig_mode, "nvmlDeviceGetMigMode")                            \
+  X(numa_node, "nvmlDeviceGetNumaNodeId")                        \
+  X(cpu_affinity, "nvmlDeviceGetCpuAffinity")                    \
+  X(common_ancestor, "nvmlDeviceGetTopologyCommonAncestor")      \
+  X(p2p_status, "nvmlDeviceGetP2PStatus")                        \
+  X(nvlink_state, "nvmlDeviceGetNvLinkState")                    \
+  X(nvlink_remote, "nvmlDeviceGetNvLinkRemotePciInfo")           \
+  X(clocks_reasons, "nvmlDeviceGetCurrentClocksEventReasons")    \
   X(remapped_rows, "nvmlDeviceGetRemappedRows")
 
 enum class Call : uint32_t {

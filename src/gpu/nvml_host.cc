@@ -20,11 +20,6 @@ std::string milliseconds(Duration duration) {
   return std::to_string(duration.count() / kMillisecond.count());
 }
 
-std::string stuck_text(uint32_t index, nvml::Call call, Duration since) {
-  return name_of(index) + " does not answer: " + std::string(nvml::call_name(call)) + " has not returned for " +
-         std::to_string(since.count() / kSecond.count()) + " s; see the kernel log";
-}
-
 }  // namespace
 
 NvmlHost::NvmlHost(Reactor& reactor, NvmlHostOptions options)
@@ -53,7 +48,8 @@ void NvmlHost::start_sampler() {
   restart_timer_.reset();
   stop_sampler();
   if (reaper_.waiting() >= kStuckProcessesMax) {
-    const std::string reason = "several samplers cannot be ended because the driver holds them; see the kernel log";
+    const std::string reason =
+        "several samplers cannot be ended because the driver holds them; see the kernel log";
     if (!discovered_) return fail_inventory(ErrorCode::unavailable, reason);
     return restart(reason, false);
   }
@@ -61,7 +57,8 @@ void NvmlHost::start_sampler() {
                                      "--progress-ms", milliseconds(options_.progress_period),
                                      "--proc-root",   options_.proc_root,
                                      "--sysfs-root",  options_.sysfs_root};
-  if (!options_.library_dir.empty()) arguments.insert(arguments.end(), {"--library-dir", options_.library_dir});
+  if (!options_.library_dir.empty())
+    arguments.insert(arguments.end(), {"--library-dir", options_.library_dir});
   for (const uint32_t index : skip_indices_) {
     arguments.insert(arguments.end(), {"--skip-index", std::to_string(index)});
   }
@@ -79,9 +76,8 @@ void NvmlHost::start_sampler() {
     return restart(reason, false);
   }
   link_ = std::move(*link);
-  silence_timer_ = reactor_.at(now() + options_.progress_deadline, [this] {
-    restart("tranche-sampler has stopped answering", false);
-  });
+  silence_timer_ = reactor_.at(now() + options_.progress_deadline,
+                               [this] { restart("tranche-sampler has stopped answering", false); });
   inventory_timer_ = reactor_.at(now() + options_.inventory_deadline, [this] {
     const std::string reason = "the NVIDIA driver has not answered within " +
                                std::to_string(options_.inventory_deadline.count() / kSecond.count()) +
@@ -130,9 +126,10 @@ void NvmlHost::discover(InventoryCallback done) {
     return;
   }
   waiting_for_inventory_.push_back(std::move(done));
-  if (phase_ == Phase::kIdle) post([this] {
-    if (phase_ == Phase::kIdle) start_sampler();
-  });
+  if (phase_ == Phase::kIdle)
+    post([this] {
+      if (phase_ == Phase::kIdle) start_sampler();
+    });
 }
 
 void NvmlHost::fail_inventory(ErrorCode code, const std::string& reason) {
@@ -157,7 +154,8 @@ void NvmlHost::inventory_arrived(const sampler::Inventory& message) {
 }
 
 void NvmlHost::gpu_arrived(const sampler::Gpu& message) {
-  if (phase_ == Phase::kInventory && arriving_gpus_.size() < sampler::kGpusMax) arriving_gpus_.push_back(message);
+  if (phase_ == Phase::kInventory && arriving_gpus_.size() < sampler::kGpusMax)
+    arriving_gpus_.push_back(message);
 }
 
 void NvmlHost::gpu_problem_arrived(const sampler::GpuProblem& message) {
@@ -220,108 +218,10 @@ void NvmlHost::adopt_later_inventory() {
     const auto problem = std::find_if(
         arriving_problems_.begin(), arriving_problems_.end(),
         [&, position = index](const sampler::GpuProblem& candidate) { return candidate.index == position; });
-    const bool lost = problem == arriving_problems_.end() ||
-                      problem->code == static_cast<int32_t>(nvml::Code::gpu_is_lost);
+    const bool lost =
+        problem == arriving_problems_.end() || problem->code == static_cast<int32_t>(nvml::Code::gpu_is_lost);
     apply(device, lost ? device.judge.missing() : device.judge.silent(problem_text(*problem)));
   }
-}
-
-// --- Hangs ----------------------------------------------------------------------------------------------
-
-void NvmlHost::progress_arrived(const sampler::Progress& message) {
-  silence_timer_ = reactor_.at(now() + options_.progress_deadline, [this] {
-    restart("tranche-sampler has stopped answering", false);
-  });
-  if (phase_ == Phase::kInventory) judge_inventory_progress(message);
-  if (phase_ == Phase::kSampling) judge_sampling_progress(message);
-}
-
-void NvmlHost::judge_inventory_progress(const sampler::Progress& message) {
-  for (uint32_t i = 0; i < message.count; ++i) {
-    const sampler::Activity& activity = message.activities[i];
-    const bool stuck = activity.call != 0 && activity.gpu != sampler::kNoGpu &&
-                       now() - Duration(activity.entered) > options_.inventory_call_deadline;
-    if (!stuck || activity.gpu >= sampler::kGpusMax) continue;
-    const auto call = static_cast<nvml::Call>(activity.call);
-    leave_out(activity.gpu, call, stuck_text(activity.gpu, call, now() - Duration(activity.entered)));
-    return;
-  }
-}
-
-// A GPU hangs while it is looked at, by a sampler that numbers the GPUs as the first one did unless one of
-// them has gone; a wrong guess is taken back by the retry.
-void NvmlHost::leave_out(uint32_t index, nvml::Call call, const std::string& reason) {
-  const auto found = devices_.find(index);
-  const bool even_its_name = call == nvml::Call::device_handle || call == nvml::Call::uuid;
-  if (found != devices_.end() && !even_its_name && !found->second.skipped) {
-    skip(found->second, reason);
-  } else {
-    skip_indices_.insert(index);
-    if (discovered_) {
-      indices_retry_ = reactor_.at(now() + indices_retry_delay_, [this] {
-        skip_indices_.clear();
-        restart("a GPU that did not answer is looked at again", true);
-      });
-      indices_retry_delay_ = std::min(options_.retry_delay_max, 2 * indices_retry_delay_);
-    }
-  }
-  restart(reason, true);
-}
-
-void NvmlHost::judge_sampling_progress(const sampler::Progress& message) {
-  struct Stuck {
-    Device* device;
-    nvml::Call call;
-    Duration entered;
-  };
-  std::vector<Stuck> stuck;
-  for (uint32_t i = 0; i < message.count; ++i) {
-    const sampler::Activity& activity = message.activities[i];
-    Device* const device = device_of_sampler_index(activity.gpu);
-    if (device == nullptr || activity.call == 0) continue;
-    if (now() - Duration(activity.entered) <= options_.call_deadline) continue;
-    stuck.push_back({device, static_cast<nvml::Call>(activity.call), Duration(activity.entered)});
-  }
-  if (stuck.empty()) return;
-  const auto first = std::min_element(stuck.begin(), stuck.end(),
-                                      [](const Stuck& a, const Stuck& b) { return a.entered < b.entered; });
-  const bool others_answer =
-      std::any_of(devices_.begin(), devices_.end(), [&](const auto& entry) {
-        const bool is_stuck = std::any_of(stuck.begin(), stuck.end(),
-                                          [&](const Stuck& s) { return s.device == &entry.second; });
-        return !is_stuck && entry.second.sampler_index && entry.second.answered_at > first->entered;
-      });
-  if (others_answer) {
-    for (const Stuck& s : stuck) {
-      s.device->stuck_reason = stuck_text(s.device->gpu.index, s.call, now() - s.entered);
-      apply(*s.device, s.device->judge.silent(s.device->stuck_reason));
-    }
-    return;
-  }
-  const std::string reason = stuck_text(first->device->gpu.index, first->call, now() - first->entered);
-  // The last one that is asked goes on being asked, by the next sampler: there is nobody else to go on with.
-  const auto asked = std::count_if(devices_.begin(), devices_.end(),
-                                   [](const auto& entry) { return !entry.second.skipped; });
-  if (asked > 1) skip(*first->device, reason);
-  restart(reason, false);
-}
-
-void NvmlHost::skip(Device& device, const std::string& reason) {
-  device.skipped = true;
-  device.stuck_reason = reason;
-  device.retry = reactor_.at(now() + device.retry_delay, [this, &device] { retry(device); });
-  device.retry_delay = std::min(options_.retry_delay_max, 2 * device.retry_delay);
-}
-
-void NvmlHost::retry(Device& device) {
-  device.retry.reset();
-  if (phase_ != Phase::kSampling || !device.sampler_index) {
-    device.retry = reactor_.at(now() + options_.retry_delay_min, [this, &device] { retry(device); });
-    return;
-  }
-  device.skipped = false;
-  device.answered_at = now();
-  link_->request(sampler::Kind::resume, 0, *device.sampler_index);
 }
 
 // --- Readings -------------------------------------------------------------------------------------------
@@ -377,9 +277,10 @@ void NvmlHost::reading_arrived(const sampler::Reading& message) {
 
   if (message.header.id != 0) {
     if (!reading.memory_used && !reading.processes) {
-      return finish_check(message.header.id, fail(ErrorCode::unavailable, name_of(device->gpu.index) + ": " + call +
-                                                                              " failed with NVML error " +
-                                                                              std::to_string(message.code)));
+      return finish_check(
+          message.header.id,
+          fail(ErrorCode::unavailable, name_of(device->gpu.index) + ": " + call + " failed with NVML error " +
+                                           std::to_string(message.code)));
     }
     return finish_check(message.header.id, std::move(reading));
   }
@@ -429,9 +330,8 @@ void NvmlHost::check_now(uint32_t index, CheckCallback done) {
   Device& device = found->second;
   if (!device.stuck_reason.empty()) return refuse(ErrorCode::unavailable, device.stuck_reason);
   if (phase_ != Phase::kSampling || !device.sampler_index) {
-    return refuse(ErrorCode::unavailable,
-                  name_of(index) + " cannot be asked now: " +
-                      (problem_.empty() ? device.status.health_reason : problem_));
+    return refuse(ErrorCode::unavailable, name_of(index) + " cannot be asked now: " +
+                                              (problem_.empty() ? device.status.health_reason : problem_));
   }
   const uint64_t id = ++last_check_;
   if (checks_.size() >= kChecksMax || !link_->request(sampler::Kind::check, id, *device.sampler_index)) {

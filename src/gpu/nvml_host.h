@@ -1,12 +1,12 @@
 // The GpuHost of a real (or emulated) driver: keeps a tranche-sampler alive and judges what it says.
 //
-// How a hang is met. Every GPU has a thread in the sampler, which reports several times a second in which call
-// each thread is and since when. A GPU that is stuck while others answer is failed, with the call's name, and
-// nothing is killed. When nobody has answered since one got stuck (the driver's own lock is held), the sampler
-// is killed and started again without asking the GPU that was stuck first; that one is failed once others
-// answer, and asked again later, at growing intervals. A sampler that says nothing at all, or ends, is started
-// again with growing delays. If killed samplers cannot end (a thread is uninterruptible in the kernel), a few
-// are tolerated and then no more are started until one goes.
+// How a hang is met. Every GPU has a thread in the sampler, which reports several times a second in which
+// call each thread is and since when. A GPU that is stuck while others answer is failed, with the call's
+// name, and nothing is killed. When nobody has answered since one got stuck (the driver's own lock is held),
+// the sampler is killed and started again without asking the GPU that was stuck first; that one is failed
+// once others answer, and asked again later, at growing intervals. A sampler that says nothing at all, or
+// ends, is started again with growing delays. If killed samplers cannot end (a thread is uninterruptible in
+// the kernel), a few are tolerated and then no more are started until one goes.
 //
 // A callback must not destroy the host; it may call anything else of it.
 #pragma once
@@ -30,10 +30,11 @@ struct NvmlHostOptions {
   std::string sysfs_root = "/sys";
   Duration sample_period = kSecond;
   Duration progress_period = 250 * kMillisecond;
-  Duration progress_deadline = 5 * kSecond;   // the sampler itself has said nothing for so long: it is started again
-  Duration call_deadline = 5 * kSecond;       // a call in one thread has not returned: that GPU is stuck
+  Duration progress_deadline =
+      5 * kSecond;  // the sampler itself has said nothing for so long: it is started again
+  Duration call_deadline = 5 * kSecond;  // a call in one thread has not returned: that GPU is stuck
   Duration inventory_call_deadline = 20 * kSecond;  // the same while GPUs are first looked at
-  Duration inventory_deadline = 60 * kSecond;  // without persistence mode, nvmlInit takes seconds a GPU
+  Duration inventory_deadline = 60 * kSecond;       // without persistence mode, nvmlInit takes seconds a GPU
   Duration check_deadline = 2 * kSecond;
   Duration restart_delay_min = kSecond, restart_delay_max = kMinute;
   Duration retry_delay_min = kMinute, retry_delay_max = 16 * kMinute;  // of a GPU that is not asked any more
@@ -102,7 +103,7 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   Phase phase_ = Phase::kIdle;
   std::unique_ptr<SamplerLink> link_;
   std::vector<std::unique_ptr<SamplerLink>> ended_links_;  // until the reactor's next turn
-  std::string problem_;  // of the source; empty while it answers
+  std::string problem_;                                    // of the source; empty while it answers
   uint64_t restarts_ = 0;
   Duration restart_delay_;
   Duration started_at_;
@@ -110,10 +111,10 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   Reactor::Handle silence_timer_, inventory_timer_, restart_timer_, indices_retry_;
 
   bool discovered_ = false;
-  GpuInventory inventory_;                     // as discover() answers it
-  std::map<uint32_t, Device> devices_;         // by index
-  std::set<uint32_t> skip_indices_;            // GPUs that hung while being described
-  std::vector<sampler::Gpu> arriving_gpus_;    // of the inventory that is being taken
+  GpuInventory inventory_;                   // as discover() answers it
+  std::map<uint32_t, Device> devices_;       // by index
+  std::set<uint32_t> skip_indices_;          // GPUs that hung while being described
+  std::vector<sampler::Gpu> arriving_gpus_;  // of the inventory that is being taken
   std::vector<sampler::GpuProblem> arriving_problems_;
   std::string arriving_driver_version_;
   std::vector<InventoryCallback> waiting_for_inventory_;

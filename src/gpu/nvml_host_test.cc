@@ -104,7 +104,8 @@ TEST_F(NvmlHostTest, DiscoversWhatTheMachineHas) {
   EXPECT_EQ(gpu.mig_capable, false);
   EXPECT_FALSE(gpu.power_limit_milliwatts.has_value()) << "unknown is not zero";
   EXPECT_EQ(gpu.numa_node, -1);
-  EXPECT_EQ(gpu.links, (std::vector<PeerLink>{{0, LinkKind::pcie_host_bridge}, {2, LinkKind::pcie_host_bridge}}));
+  EXPECT_EQ(gpu.links,
+            (std::vector<PeerLink>{{0, LinkKind::pcie_host_bridge}, {2, LinkKind::pcie_host_bridge}}));
   EXPECT_TRUE(host->source().answering);
   EXPECT_EQ(discover()->gpus, inventory->gpus) << "asked again, it answers the same";
 }
@@ -200,9 +201,8 @@ TEST_F(NvmlHostTest, ALeftOutGpuIsAskedAgain) {
   driver.set("lock memory 1\n");
   ASSERT_TRUE(turn_until([&] { return host->status(1)->health == Health::failed; }));
   driver.set("");
-  ASSERT_TRUE(turn_until([&] {
-    return host->status(1)->health == Health::ok && host->status(0)->health == Health::ok;
-  }));
+  ASSERT_TRUE(turn_until(
+      [&] { return host->status(1)->health == Health::ok && host->status(0)->health == Health::ok; }));
   EXPECT_TRUE(read_again(1));
 }
 
@@ -299,6 +299,31 @@ TEST_F(NvmlHostTest, AMissingOrUselessProgramIsAnError) {
   options.sampler_program = "/bin/false";
   make_host();
   EXPECT_EQ(discover().error().code(), ErrorCode::unavailable);
+}
+
+TEST_F(NvmlHostTest, SurvivesASamplerThatBabbles) {
+  options.sampler_program = BABBLING_SAMPLER_PROGRAM;
+  options.restart_delay_min = kHour;
+  int adopted = 0;
+  for (int seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ::setenv("BABBLE_SEED", std::to_string(seed).c_str(), 1);
+    make_host();
+    const auto inventory = discover();
+    if (!inventory) continue;
+    ++adopted;
+    for (const DiscoveredGpu& gpu : inventory->gpus) {
+      EXPECT_LT(gpu.index, sampler::kGpusMax);
+      host->check_now(gpu.index, [](Result<GpuReading>) {});
+    }
+    ASSERT_TRUE(turn_until([&] { return host->source().restarts > 0; }));
+    for (const DiscoveredGpu& gpu : inventory->gpus) {
+      const auto& reading = host->status(gpu.index)->reading;
+      EXPECT_LE(reading ? reading->utilisation_percent.value_or(0) : 0, 100u);
+    }
+  }
+  ::unsetenv("BABBLE_SEED");
+  EXPECT_GT(adopted, 50) << "most conversations must get far enough to matter";
 }
 
 TEST_F(NvmlHostTest, DestroyedWhileQuestionsWaitItAnswersNone) {

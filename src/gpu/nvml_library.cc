@@ -70,7 +70,8 @@ void resolve_all(void* library, Functions& f) {
   resolve(library, f.uuid, {"nvmlDeviceGetUUID"});
   resolve(library, f.name, {"nvmlDeviceGetName"});
   resolve(library, f.minor_number, {"nvmlDeviceGetMinorNumber"});
-  resolve(library, f.pci_info, {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"});
+  resolve(library, f.pci_info,
+          {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"});
   resolve(library, f.memory_v1, {"nvmlDeviceGetMemoryInfo"});
   resolve(library, f.memory_v2, {"nvmlDeviceGetMemoryInfo_v2"});
   resolve(library, f.utilization, {"nvmlDeviceGetUtilizationRates"});
@@ -99,7 +100,8 @@ void resolve_all(void* library, Functions& f) {
   resolve(library, f.common_ancestor, {"nvmlDeviceGetTopologyCommonAncestor"});
   resolve(library, f.p2p_status, {"nvmlDeviceGetP2PStatus"});
   resolve(library, f.nvlink_state, {"nvmlDeviceGetNvLinkState"});
-  resolve(library, f.nvlink_remote, {"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"});
+  resolve(library, f.nvlink_remote,
+          {"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"});
   resolve(library, f.clocks_reasons,
           {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"});
   resolve(library, f.remapped_rows, {"nvmlDeviceGetRemappedRows"});
@@ -135,40 +137,6 @@ size_t measured_stride(const std::vector<unsigned char>& buffer, size_t count) {
 
 }  // namespace
 
-std::string code_text(Code code) {
-  switch (code) {
-    case Code::success: return "no error";
-    case Code::uninitialized: return "NVML is not initialised";
-    case Code::invalid_argument: return "NVML refused an argument";
-    case Code::not_supported: return "the GPU does not support it";
-    case Code::no_permission: return "permission denied";
-    case Code::already_initialized: return "NVML is initialised already";
-    case Code::not_found: return "not found";
-    case Code::insufficient_size: return "more than a buffer can hold";
-    case Code::insufficient_power: return "a power cable is not connected";
-    case Code::driver_not_loaded: return "the NVIDIA kernel driver is not loaded";
-    case Code::timeout: return "the driver timed out";
-    case Code::irq_issue: return "the kernel found an interrupt issue with the GPU";
-    case Code::library_not_found: return "a library of the driver is missing";
-    case Code::function_not_found: return "this driver does not have the function";
-    case Code::corrupted_inforom: return "the GPU's infoROM is corrupted";
-    case Code::gpu_is_lost: return "the GPU has fallen off the bus";
-    case Code::reset_required: return "the GPU needs a reset";
-    case Code::operating_system: return "the operating system or a cgroup blocks the GPU's device node";
-    case Code::library_version_mismatch: return "the driver's library and kernel module differ in version";
-    case Code::in_use: return "the GPU is in use";
-    case Code::memory: return "out of memory";
-    case Code::no_data: return "no data";
-    case Code::insufficient_resources: return "out of resources";
-    case Code::argument_version_mismatch: return "the driver does not know this structure's version";
-    case Code::not_ready: return "not ready";
-    case Code::gpu_not_found: return "no such GPU";
-    case Code::invalid_state: return "invalid state";
-    case Code::unknown: return "an unknown error in the driver";
-  }
-  return "NVML error " + std::to_string(static_cast<int32_t>(code));
-}
-
 NvmlLibrary::NvmlLibrary() : functions_(new Functions{}) {}
 NvmlLibrary::~NvmlLibrary() = default;
 
@@ -186,7 +154,8 @@ Result<std::unique_ptr<NvmlLibrary>> NvmlLibrary::open(const std::string& direct
   const Functions& f = *library->functions_;
   if (f.init == nullptr || f.device_count == nullptr || f.device_handle == nullptr || f.uuid == nullptr ||
       (f.memory_v1 == nullptr && f.memory_v2 == nullptr)) {
-    return fail(ErrorCode::unavailable, path + " lacks functions that every NVML has; reinstall the NVIDIA driver");
+    return fail(ErrorCode::unavailable,
+                path + " lacks functions that every NVML has; reinstall the NVIDIA driver");
   }
   return library;
 }
@@ -271,7 +240,8 @@ Answer<Utilization> NvmlCaller::utilization(Device device) {
 
 Answer<uint32_t> NvmlCaller::temperature_celsius(Device device) {
   Answer<uint32_t> answer;
-  answer.code = invoke(Call::temperature, functions_.temperature, device, kTemperatureSensorGpu, &answer.value);
+  answer.code =
+      invoke(Call::temperature, functions_.temperature, device, kTemperatureSensorGpu, &answer.value);
   return answer;
 }
 
@@ -334,11 +304,14 @@ Answer<std::vector<Process>> NvmlCaller::processes(Device device) {
       }
     }
   };
-  const auto compute = process_list(Call::compute_processes, f.compute_processes, f.compute_first_layout, device);
+  const auto compute =
+      process_list(Call::compute_processes, f.compute_processes, f.compute_first_layout, device);
   if (!compute.ok()) return {compute.code, {}};
   merge(compute);
   // A board without graphics or MPS says so; any other failure leaves the list unknown, not short.
-  const auto absent = [](Code code) { return code == Code::not_supported || code == Code::function_not_found; };
+  const auto absent = [](Code code) {
+    return code == Code::not_supported || code == Code::function_not_found;
+  };
   const auto graphics =
       process_list(Call::graphics_processes, f.graphics_processes, f.graphics_first_layout, device);
   if (!graphics.ok() && !absent(graphics.code)) return {graphics.code, {}};
@@ -389,8 +362,7 @@ Answer<uint32_t> NvmlCaller::common_ancestor(Device first, Device second) {
 
 Answer<bool> NvmlCaller::joined_by_nvlink(Device first, Device second) {
   uint32_t status = 0;
-  const Code code =
-      invoke(Call::p2p_status, functions_.p2p_status, first, second, kP2pIndexNvlink, &status);
+  const Code code = invoke(Call::p2p_status, functions_.p2p_status, first, second, kP2pIndexNvlink, &status);
   if (code == Code::success) return {code, status == kP2pStatusOk};
   // Older drivers: a link whose far end is the other GPU. (Links through a switch are not seen this way.)
   const Answer<std::string> peer = pci_bus_id(second);
@@ -400,7 +372,8 @@ Answer<bool> NvmlCaller::joined_by_nvlink(Device first, Device second) {
     const Code state = invoke(Call::nvlink_state, functions_.nvlink_state, first, link, &active);
     if (state != Code::success) return {link == 0 ? state : Code::success, false};
     PciInfo remote{};
-    if (active != 1 || invoke(Call::nvlink_remote, functions_.nvlink_remote, first, link, &remote) != Code::success) {
+    if (active != 1 ||
+        invoke(Call::nvlink_remote, functions_.nvlink_remote, first, link, &remote) != Code::success) {
       continue;
     }
     if (clean_text(remote.bus_id, sizeof remote.bus_id) == peer.value) return {Code::success, true};
@@ -416,8 +389,8 @@ Answer<uint64_t> NvmlCaller::clocks_event_reasons(Device device) {
 
 Answer<RemappedRows> NvmlCaller::remapped_rows(Device device) {
   uint32_t correctable = 0, uncorrectable = 0, pending = 0, failure = 0;
-  const Code code = invoke(Call::remapped_rows, functions_.remapped_rows, device, &correctable, &uncorrectable,
-                           &pending, &failure);
+  const Code code = invoke(Call::remapped_rows, functions_.remapped_rows, device, &correctable,
+                           &uncorrectable, &pending, &failure);
   return {code, {pending == 1, failure == 1}};
 }
 

@@ -1,9 +1,9 @@
 // NVML, loaded at run time. Only the sampler process includes this: any of these calls may never return.
 //
-// The driver's answers are untrusted: texts are cut and cleaned, counts bounded, buffers larger than any known
-// layout. A function that the installed driver does not have answers function_not_found.
-// Threading: NvmlLibrary is constant after open() and NVML itself is thread-safe; a NvmlCaller belongs to one
-// thread, except for its CallInFlight.
+// The driver's answers are untrusted: texts are cut and cleaned, counts bounded, buffers larger than any
+// known layout. A function that the installed driver does not have answers function_not_found. Threading:
+// NvmlLibrary is constant after open() and NVML itself is thread-safe; a NvmlCaller belongs to one thread,
+// except for its CallInFlight.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ struct Answer {
 };
 
 struct Memory {
-  uint64_t total = 0, free = 0;          // bytes
-  std::optional<uint64_t> reserved;      // unknown before drivers of series 510
+  uint64_t total = 0, free = 0;      // bytes
+  std::optional<uint64_t> reserved;  // unknown before drivers of series 510
 };
 struct Process {
   uint32_t pid = 0;
@@ -48,8 +48,8 @@ struct RemappedRows {
   bool pending = false, failure = false;
 };
 
-inline constexpr size_t kProcessesMax = 4096;    // of one list
-inline constexpr size_t kCpuSetWords = 64;       // 4096 processors
+inline constexpr size_t kProcessesMax = 4096;  // of one list
+inline constexpr size_t kCpuSetWords = 64;     // 4096 processors
 
 struct Functions;  // pointers into the library
 

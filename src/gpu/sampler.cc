@@ -44,7 +44,8 @@ Sampler::Sampler(SamplerOptions options)
 
 template <class Message>
 void Sampler::send(Message& message, sampler::Kind kind, uint64_t id, bool may_be_dropped, size_t size) {
-  message.header = {.size = static_cast<uint32_t>(size), .version = sampler::kProtocolVersion, .kind = kind, .id = id};
+  message.header = {
+      .size = static_cast<uint32_t>(size), .version = sampler::kProtocolVersion, .kind = kind, .id = id};
   const int flags = MSG_NOSIGNAL | (may_be_dropped ? MSG_DONTWAIT : 0);
   while (::send(options_.socket, &message, size, flags) < 0 && errno == EINTR) {
   }
@@ -68,7 +69,8 @@ void Sampler::run() {
     const ssize_t size = ::recv(options_.socket, packet.data(), packet.size(), MSG_DONTWAIT);
     if (size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR)) return;
     if (size < 0) continue;
-    const auto request = sampler::decode<sampler::Request>(std::span(packet).first(static_cast<size_t>(size)));
+    const auto request =
+        sampler::decode<sampler::Request>(std::span(packet).first(static_cast<size_t>(size)));
     if (request) handle(*request);
   }
 }
@@ -125,9 +127,12 @@ void Sampler::take_inventory() {
   Found found;
   for (uint32_t index = 0; index < inventory.gpu_count; ++index) describe(nvml, index, found);
   describe_links(nvml, found);
+  {
+    // Before the daemon hears of the GPUs, since it may ask at once; the threads find its questions waiting.
+    const std::lock_guard lock(workers_mutex_);
+    workers_ = std::move(found.workers);
+  }
   send_inventory(inventory, found);
-  const std::lock_guard lock(workers_mutex_);
-  workers_ = std::move(found.workers);
   for (const auto& worker : workers_) std::thread([this, &worker = *worker] { work(worker); }).detach();
 }
 
@@ -252,7 +257,8 @@ void Sampler::work(Worker& worker) {
 void Sampler::read(Worker& worker, nvml::NvmlCaller& nvml, bool thorough) {
   sampler::Reading& reading = worker.reading;
   std::memset(static_cast<void*>(&reading), 0, offsetof(sampler::Reading, processes));
-  for (uint32_t i = 0; i < sampler::kProcessesMax && reading.processes[i].pid != 0; ++i) reading.processes[i] = {};
+  for (uint32_t i = 0; i < sampler::kProcessesMax && reading.processes[i].pid != 0; ++i)
+    reading.processes[i] = {};
   reading.gpu = worker.gpu;
   reading.taken_at = boot_nanoseconds();
   read_device(nvml, worker.device, options_.roots, thorough, reading);

@@ -19,8 +19,8 @@
 namespace tranche {
 
 struct SamplerOptions {
-  int socket = -1;           // SEQPACKET, to the daemon
-  std::string library_dir;   // where libnvidia-ml.so.1 is; empty: the dynamic linker's choice
+  int socket = -1;          // SEQPACKET, to the daemon
+  std::string library_dir;  // where libnvidia-ml.so.1 is; empty: the dynamic linker's choice
   Duration period = kSecond;
   Duration progress_period = 250 * kMillisecond;
   ReaderRoots roots;
@@ -64,7 +64,8 @@ class Sampler {
   void handle(const sampler::Request& request);
   void report_progress();
   template <class Message>
-  void send(Message& message, sampler::Kind kind, uint64_t id, bool may_be_dropped, size_t size = sizeof(Message));
+  void send(Message& message, sampler::Kind kind, uint64_t id, bool may_be_dropped,
+            size_t size = sizeof(Message));
 
   SamplerOptions options_;
   UserNames names_;

@@ -43,7 +43,8 @@ int prepare(SpawnSetup& setup, int socket) {
   sigemptyset(&none);
   sigfillset(&all);
   int error = posix_spawn_file_actions_adddup2(&setup.actions, socket, kChildSocket);
-  if (error == 0) error = posix_spawn_file_actions_addopen(&setup.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  if (error == 0)
+    error = posix_spawn_file_actions_addopen(&setup.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   if (error == 0) error = posix_spawnattr_setsigmask(&setup.attributes, &none);
   if (error == 0) error = posix_spawnattr_setsigdefault(&setup.attributes, &all);
   if (error == 0) {
@@ -143,10 +144,14 @@ bool SamplerLink::dispatch(std::span<const std::byte> packet) {
   std::memcpy(&header, packet.data(), sizeof header);
   if (header.size != packet.size() || header.version != sampler::kProtocolVersion) return false;
   switch (header.kind) {
-    case Kind::inventory: return deliver(&Observer::inventory_arrived, sizeof(sampler::Inventory));
-    case Kind::gpu: return deliver(&Observer::gpu_arrived, sizeof(sampler::Gpu));
-    case Kind::gpu_problem: return deliver(&Observer::gpu_problem_arrived, sizeof(sampler::GpuProblem));
-    case Kind::user_name: return deliver(&Observer::user_name_arrived, sizeof(sampler::UserName));
+    case Kind::inventory:
+      return deliver(&Observer::inventory_arrived, sizeof(sampler::Inventory));
+    case Kind::gpu:
+      return deliver(&Observer::gpu_arrived, sizeof(sampler::Gpu));
+    case Kind::gpu_problem:
+      return deliver(&Observer::gpu_problem_arrived, sizeof(sampler::GpuProblem));
+    case Kind::user_name:
+      return deliver(&Observer::user_name_arrived, sizeof(sampler::UserName));
     case Kind::inventory_end:
       observer_.inventory_ended();
       return true;
@@ -171,7 +176,8 @@ bool SamplerLink::dispatch(std::span<const std::byte> packet) {
       return true;
     }
     case Kind::check:
-    case Kind::resume: return false;
+    case Kind::resume:
+      return false;
   }
   return false;
 }

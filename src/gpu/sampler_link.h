@@ -1,7 +1,8 @@
 // The daemon's end of one sampler process: starts it, speaks its protocol, ends it. Never blocks.
 //
 // Threading: the reactor's. Ownership: destroying a SamplerLink closes the socket and kills the process; the
-// process is reaped when the kernel lets it go, which for one stuck in the driver may be never (ProcessReaper).
+// process is reaped when the kernel lets it go, which for one stuck in the driver may be never
+// (ProcessReaper).
 #pragma once
 
 #include <list>
@@ -54,8 +55,8 @@ class SamplerLink {
   };
 
   // Starts `program` with `arguments` and the socket. Its stdin is /dev/null, stdout and stderr are ours.
-  static Result<std::unique_ptr<SamplerLink>> start(Reactor& reactor, ProcessReaper& reaper, Observer& observer,
-                                                    const std::string& program,
+  static Result<std::unique_ptr<SamplerLink>> start(Reactor& reactor, ProcessReaper& reaper,
+                                                    Observer& observer, const std::string& program,
                                                     std::vector<std::string> arguments);
   ~SamplerLink();
 

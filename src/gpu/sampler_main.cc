@@ -20,14 +20,16 @@ namespace {
 constexpr const char* kHelp =
     "Usage: tranche-sampler --socket FD [--library-dir DIR] [--period-ms N] [--progress-ms N]\n"
     "                       [--proc-root DIR] [--sysfs-root DIR] [--skip-index N]... [--skip-uuid UUID]...\n"
-    "Reads NVML for tranched, which starts it with a socket as descriptor FD. It ends when the socket closes.\n";
+    "Reads NVML for tranched, which starts it with a socket as descriptor FD. It ends when the socket "
+    "closes.\n";
 
 Result<int64_t> parse_number(std::string_view name, std::string_view text, int64_t least, int64_t most) {
   int64_t value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || value < least || value > most) {
-    return fail(ErrorCode::invalid_argument, std::string(name) + " takes a number from " + std::to_string(least) +
-                                                 " to " + std::to_string(most) + ", not \"" + std::string(text) + "\"");
+    return fail(ErrorCode::invalid_argument, std::string(name) + " takes a number from " +
+                                                 std::to_string(least) + " to " + std::to_string(most) +
+                                                 ", not \"" + std::string(text) + "\"");
   }
   return value;
 }

@@ -51,8 +51,8 @@ struct Request {
 
 struct Inventory {
   Header header;
-  int32_t code = 0;        // NVML's, of the first call that failed; 0: all went well
-  uint32_t call = 0;       // nvml::Call that failed
+  int32_t code = 0;   // NVML's, of the first call that failed; 0: all went well
+  uint32_t call = 0;  // nvml::Call that failed
   uint32_t gpu_count = 0;
   uint32_t reserved = 0;
   char driver_version[80] = {};
@@ -90,14 +90,14 @@ struct Gpu {
 struct GpuProblem {
   Header header;
   uint32_t index = 0;
-  int32_t code = 0;  // NVML's
-  uint32_t call = 0;  // nvml::Call that failed
+  int32_t code = 0;      // NVML's
+  uint32_t call = 0;     // nvml::Call that failed
   uint32_t skipped = 0;  // 1: not asked, because the daemon said so
 };
 
 struct Process {
   uint32_t pid = 0;
-  uint32_t known = 0;  // kKnownUser...
+  uint32_t known = 0;   // kKnownUser...
   uint64_t memory = 0;  // bytes
   uint64_t start_ticks = 0;
   uint32_t uid = 0;
@@ -113,9 +113,9 @@ struct Reading {
   Header header;
   uint32_t gpu = 0;
   uint32_t known = 0;
-  int64_t taken_at = 0;  // CLOCK_BOOTTIME ns, before the first question
-  int32_t code = 0;      // the worst that NVML said about memory and processes; 0: both are known
-  uint32_t call = 0;     // nvml::Call that said it
+  int64_t taken_at = 0;      // CLOCK_BOOTTIME ns, before the first question
+  int32_t code = 0;          // the worst that NVML said about memory and processes; 0: both are known
+  uint32_t call = 0;         // nvml::Call that said it
   uint64_t memory_used = 0;  // bytes, without the reserve
   uint64_t clocks_event_reasons = 0;
   uint32_t utilisation = 0, memory_utilisation = 0;  // per cent
@@ -137,8 +137,8 @@ struct UserName {
 // What each thread of the sampler is in. `gpu` is kNoGpu for a call that concerns no single one.
 struct Activity {
   uint32_t gpu = kNoGpu;
-  uint32_t call = 0;     // nvml::Call; 0: in none
-  int64_t entered = 0;   // CLOCK_BOOTTIME ns
+  uint32_t call = 0;    // nvml::Call; 0: in none
+  int64_t entered = 0;  // CLOCK_BOOTTIME ns
 };
 struct Progress {
   Header header;
@@ -153,7 +153,8 @@ static_assert(sizeof(GpuProblem) == 32 && sizeof(Process) == 32 && sizeof(UserNa
 static_assert(offsetof(Reading, processes) == 88 && sizeof(Reading) <= kMessageMax);
 static_assert(sizeof(Activity) == 16 && offsetof(Progress, activities) == 24);
 
-// The message in `packet` if it is one of that type, whole and of this version; a shorter Reading is filled up.
+// The message in `packet` if it is one of that type, whole and of this version; a shorter Reading is filled
+// up.
 template <class Message>
 std::optional<Message> decode(std::span<const std::byte> packet, size_t size_min = sizeof(Message)) {
   static_assert(std::is_trivially_copyable_v<Message>);

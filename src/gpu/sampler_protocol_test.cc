@@ -17,7 +17,8 @@ std::vector<std::byte> bytes_of(const sampler::Gpu& message) {
 
 TEST(SamplerProtocol, DecodesOnlyWholeMessagesOfItsVersion) {
   sampler::Gpu message;
-  message.header = {.size = sizeof message, .version = sampler::kProtocolVersion, .kind = sampler::Kind::gpu, .id = 0};
+  message.header = {
+      .size = sizeof message, .version = sampler::kProtocolVersion, .kind = sampler::Kind::gpu, .id = 0};
   message.index = 3;
   const std::vector<std::byte> good = bytes_of(message);
   ASSERT_TRUE(sampler::decode<sampler::Gpu>(good).has_value());

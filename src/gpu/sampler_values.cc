@@ -17,7 +17,9 @@ LinkKind link_kind_of(uint32_t number) {
 
 }  // namespace
 
-MiB mib_down(uint64_t bytes) { return MiB(static_cast<int64_t>(std::min(bytes, kMemoryMaxBytes) / kBytesPerMiB)); }
+MiB mib_down(uint64_t bytes) {
+  return MiB(static_cast<int64_t>(std::min(bytes, kMemoryMaxBytes) / kBytesPerMiB));
+}
 
 MiB mib_up(uint64_t bytes) {
   return MiB(static_cast<int64_t>((std::min(bytes, kMemoryMaxBytes) + kBytesPerMiB - 1) / kBytesPerMiB));

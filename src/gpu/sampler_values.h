@@ -17,8 +17,8 @@ DiscoveredGpu discovered_gpu(const sampler::Gpu& message);
 // "GPU 2 is left out: nvmlDeviceGetUUID failed: the GPU has fallen off the bus".
 std::string problem_text(const sampler::GpuProblem& message);
 
-// A link is of use only between GPUs that were both discovered: others are dropped, and GPUs without a link to
-// each other get the farthest.
+// A link is of use only between GPUs that were both discovered: others are dropped, and GPUs without a link
+// to each other get the farthest.
 void complete_links(std::span<DiscoveredGpu> gpus);
 
 }  // namespace tranche

@@ -63,7 +63,9 @@ std::vector<DiscoveredGpu> SimulatedHost::board(std::string_view type, uint32_t 
                       .power_limit_milliwatts = board.power_limit_watts * 1000};
     for (uint32_t peer = 0; peer < count; ++peer) {
       const bool same_half = (peer < (count + 1) / 2) == (gpu.numa_node == 0);
-      const LinkKind kind = board.nvlink ? LinkKind::nvlink : same_half ? LinkKind::numa_node : LinkKind::system;
+      const LinkKind kind = board.nvlink ? LinkKind::nvlink
+                            : same_half  ? LinkKind::numa_node
+                                         : LinkKind::system;
       if (peer != index) gpu.links.push_back({peer, kind});
     }
     gpus.push_back(std::move(gpu));
@@ -95,20 +97,22 @@ void SimulatedHost::discover(InventoryCallback done) {
   Request& request = requests_[id];
   request.discovered = std::move(done);
   const bool answers = !all_hanging_;
-  request.timer = reactor_.at(now + (answers ? options_.inventory_latency : options_.check_deadline), [this, id] {
-    const auto found = requests_.find(id);
-    const Request finished = std::move(found->second);
-    requests_.erase(found);
-    if (all_hanging_) {
-      finished.discovered(fail(ErrorCode::unavailable, "the NVIDIA driver does not answer; see `nvidia-smi`"));
-    } else if (inventory_error_) {
-      finished.discovered(fail(ErrorCode::unavailable, *inventory_error_));
-    } else {
-      GpuInventory inventory{.driver_version = "550.0 (simulated)", .gpus = {}, .problems = {}};
-      for (const auto& [index, device] : devices_) inventory.gpus.push_back(device.gpu);
-      finished.discovered(std::move(inventory));
-    }
-  });
+  request.timer =
+      reactor_.at(now + (answers ? options_.inventory_latency : options_.check_deadline), [this, id] {
+        const auto found = requests_.find(id);
+        const Request finished = std::move(found->second);
+        requests_.erase(found);
+        if (all_hanging_) {
+          finished.discovered(
+              fail(ErrorCode::unavailable, "the NVIDIA driver does not answer; see `nvidia-smi`"));
+        } else if (inventory_error_) {
+          finished.discovered(fail(ErrorCode::unavailable, *inventory_error_));
+        } else {
+          GpuInventory inventory{.driver_version = "550.0 (simulated)", .gpus = {}, .problems = {}};
+          for (const auto& [index, device] : devices_) inventory.gpus.push_back(device.gpu);
+          finished.discovered(std::move(inventory));
+        }
+      });
 }
 
 void SimulatedHost::check_now(uint32_t index, CheckCallback done) {
@@ -125,8 +129,7 @@ void SimulatedHost::finish_check(uint64_t id) {
   Request& request = requests_[id];
   Device* const device = find(request.index);
   const bool lost = device != nullptr && device->injected_health == Health::lost;
-  if (device != nullptr && !lost && !answers(*device) &&
-      reactor_.clock().since_boot() < request.deadline) {
+  if (device != nullptr && !lost && !answers(*device) && reactor_.clock().since_boot() < request.deadline) {
     request.timer = reactor_.at(request.deadline, [this, id] { finish_check(id); });
     return;
   }
@@ -151,7 +154,8 @@ const GpuStatus* SimulatedHost::status(uint32_t index) const {
 }
 
 GpuSourceStatus SimulatedHost::source() const {
-  return {.answering = !all_hanging_, .restarts = 0,
+  return {.answering = !all_hanging_,
+          .restarts = 0,
           .problem = all_hanging_ ? "the NVIDIA driver does not answer" : ""};
 }
 
@@ -248,7 +252,9 @@ void SimulatedHost::set_health(uint32_t index, Health health, std::string reason
   TRANCHE_ASSERT(device != nullptr);
   device->injected_health = health;
   device->injected_reason = std::move(reason);
-  reactor_.post([this, index] { update_health(*find(index)); });
+  reactor_.post([this, index, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired()) update_health(*find(index));
+  });
 }
 
 void SimulatedHost::set_inventory_error(std::optional<std::string> message) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string_view>
 
 #include "gpu/gpu_host.h"
@@ -25,7 +26,8 @@ class SimulatedHost final : public GpuHost {
   // UUIDs are "GPU-simulated-<index>"; boards with NVLink are linked all to all.
   static std::vector<DiscoveredGpu> board(std::string_view type, uint32_t count);
 
-  SimulatedHost(Reactor& reactor, std::vector<DiscoveredGpu> gpus) : SimulatedHost(reactor, gpus, Options{}) {}
+  SimulatedHost(Reactor& reactor, std::vector<DiscoveredGpu> gpus)
+      : SimulatedHost(reactor, gpus, Options{}) {}
   SimulatedHost(Reactor& reactor, std::vector<DiscoveredGpu> gpus, Options options);
 
   void discover(InventoryCallback done) override;
@@ -41,11 +43,11 @@ class SimulatedHost final : public GpuHost {
   void set_utilisation(uint32_t index, uint32_t percent);
 
   // Faults. Each lasts until it is taken back.
-  void set_ghost_memory(uint32_t index, MiB memory);         // in use, by no process that is listed
-  void set_process_list_known(uint32_t index, bool known);   // false: readings have no process list
-  void set_memory_known(uint32_t index, bool known);         // false: readings have no memory
-  void set_hanging(uint32_t index, bool hanging);            // this GPU does not answer
-  void set_all_hanging(bool hanging);                        // the driver does not answer at all
+  void set_ghost_memory(uint32_t index, MiB memory);                   // in use, by no process that is listed
+  void set_process_list_known(uint32_t index, bool known);             // false: readings have no process list
+  void set_memory_known(uint32_t index, bool known);                   // false: readings have no memory
+  void set_hanging(uint32_t index, bool hanging);                      // this GPU does not answer
+  void set_all_hanging(bool hanging);                                  // the driver does not answer at all
   void set_health(uint32_t index, Health health, std::string reason);  // lost, failed, degraded or ok again
   void set_inventory_error(std::optional<std::string> message);        // discover() fails with this
 
@@ -75,8 +77,8 @@ class SimulatedHost final : public GpuHost {
   struct Request {
     uint32_t index = 0;
     Duration deadline;
-    CheckCallback checked;        // a check, or
-    InventoryCallback discovered; // an inventory
+    CheckCallback checked;         // a check, or
+    InventoryCallback discovered;  // an inventory
     Reactor::Handle timer;
   };
 
@@ -90,6 +92,7 @@ class SimulatedHost final : public GpuHost {
   HealthCallback health_changed_;
   ReadingCallback reading_arrived_;
   Reactor::Handle sampling_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // posted work holds a weak reference to it
 };
 
 }  // namespace tranche

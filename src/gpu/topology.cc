@@ -74,10 +74,14 @@ LinkKind link_kind(std::optional<uint32_t> level, bool nvlink) {
   switch (*level) {
     case nvml::kTopologyInternal:
     case nvml::kTopologySingle:
-    case nvml::kTopologyMultiple: return LinkKind::pcie_switch;
-    case nvml::kTopologyHostBridge: return LinkKind::pcie_host_bridge;
-    case nvml::kTopologyNode: return LinkKind::numa_node;
-    default: return LinkKind::system;
+    case nvml::kTopologyMultiple:
+      return LinkKind::pcie_switch;
+    case nvml::kTopologyHostBridge:
+      return LinkKind::pcie_host_bridge;
+    case nvml::kTopologyNode:
+      return LinkKind::numa_node;
+    default:
+      return LinkKind::system;
   }
 }
 

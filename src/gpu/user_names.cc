@@ -25,7 +25,9 @@ std::string look_up(uid_t uid) {
 
 }  // namespace
 
-void UserNames::start() { std::thread([this] { serve(); }).detach(); }
+void UserNames::start() {
+  std::thread([this] { serve(); }).detach();
+}
 
 void UserNames::want(uid_t uid) {
   const std::lock_guard lock(mutex_);

@@ -61,9 +61,11 @@ Control read_control() {
 
 std::mutex driver_lock;
 
-const std::vector<std::string>* find(const Control& control, const char* verb, const char* call, uint32_t gpu) {
+const std::vector<std::string>* find(const Control& control, const char* verb, const char* call,
+                                     uint32_t gpu) {
   for (const auto& words : control.lines) {
-    if (words[0] == verb && words[1] == call && (words[2] == "*" || words[2] == std::to_string(gpu))) return &words;
+    if (words[0] == verb && words[1] == call && (words[2] == "*" || words[2] == std::to_string(gpu)))
+      return &words;
   }
   return nullptr;
 }
@@ -110,7 +112,8 @@ std::vector<FakeProcess> processes_of(uint32_t gpu) {
 
 [[maybe_unused]] uint64_t used_of(uint32_t gpu) {
   uint64_t used = kReserve;
-  for (const FakeProcess& process : processes_of(gpu)) used += process.memory == UINT64_MAX ? 0 : process.memory;
+  for (const FakeProcess& process : processes_of(gpu))
+    used += process.memory == UINT64_MAX ? 0 : process.memory;
   return used;
 }
 
@@ -150,7 +153,7 @@ FAKE_EXPORT int32_t nvmlInit();
 FAKE_EXPORT int32_t nvmlInit() { return enter("init", 0); }
 
 #if GENERATION > 0
-#define FAKE_FUNCTION(name, ...)        \
+#define FAKE_FUNCTION(name, ...)         \
   FAKE_EXPORT int32_t name(__VA_ARGS__); \
   FAKE_EXPORT int32_t name(__VA_ARGS__)
 
@@ -163,7 +166,9 @@ FAKE_FUNCTION(nvmlDeviceGetHandleByIndex, uint32_t index, void** device) {
   *device = reinterpret_cast<void*>(uintptr_t{index} + 1);
   return fault;
 }
-FAKE_FUNCTION(nvmlSystemGetDriverVersion, char* buffer, uint32_t size) { return set_text(buffer, size, "550.1\n"); }
+FAKE_FUNCTION(nvmlSystemGetDriverVersion, char* buffer, uint32_t size) {
+  return set_text(buffer, size, "550.1\n");
+}
 FAKE_FUNCTION(nvmlDeviceGetUUID, void* device, char* buffer, uint32_t size) {
   const int32_t fault = enter("uuid", index_of(device));
   if (fault != kOk) return fault;
