@@ -190,7 +190,8 @@ TEST_F(InteractiveTest, DetachAndAttachAgain) {
   third.send(FrameType::stdin_data, "go\n");
   EXPECT_EQ(third.wait_exit().exit_code, 2);
   EXPECT_NE(third.output.find("word go"), std::string::npos) << third.output;
-  EXPECT_EQ(attach(request.key, first).status, ESRCH);
+  Client late;
+  EXPECT_EQ(attach(request.key, late).status, ESRCH);
 }
 
 TEST_F(InteractiveTest, SurvivesTheDaemonAndTheLauncher) {
