@@ -49,10 +49,12 @@ Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
     const size_t colon = amount->find(':');
     const bool typed = colon != std::string::npos;
     if (typed) gpu.type = amount->substr(0, colon);
-    if (typed && gpu.type.empty()) return invalid("--gpus: write TYPE:N, such as h100-80:2, not " + in_quotes(*amount));
-    // "-G h100-80" alone is one of that type; no type begins with a digit or a dot.
-    const bool is_type = !typed && !amount->empty() && std::string_view("0123456789.-+").find(amount->front()) ==
-                                                           std::string_view::npos;
+    // "-G h100-80" alone is one of that type; no type begins with a digit, a dot or a sign.
+    const bool begins_like_number = std::string_view("0123456789.-+:").find(amount->front()) != std::string_view::npos;
+    if (typed && begins_like_number) {
+      return invalid("--gpus: write TYPE:N, such as h100-80:2, not " + in_quotes(*amount));
+    }
+    const bool is_type = !typed && !begins_like_number;
     if (is_type) {
       gpu.type = *amount;
       gpu.count = 1;

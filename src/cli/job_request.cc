@@ -20,7 +20,8 @@ mode_t current_umask() {
 }
 
 bool is_variable_name(std::string_view name) {
-  return !name.empty() && name.find('=') == std::string_view::npos && (name[0] < '0' || name[0] > '9');
+  const bool has_space = name.find_first_of(" \t\r\n") != std::string_view::npos;
+  return !name.empty() && !has_space && (name[0] < '0' || name[0] > '9');
 }
 
 std::string absolute(const Session& session, std::string_view path) {

@@ -81,12 +81,12 @@ TEST(JobRequest, Gpus) {
 }
 
 TEST(JobRequest, GpuMistakes) {
-  for (const std::string& bad : {"nan", "1e-9", "-1", "1.5", "0.0001", "2:2", ":2", "h100:", "+1", ""}) {
+  for (const char* bad : {"nan", "1e-9", "-1", "1.5", "0.0001", "2:2", ":2", "h100:", "+1", ""}) {
     const Result<api::SubmitRequest> request = request_of({"-G", bad});
-    EXPECT_TRUE(!request || request->gpu->type == bad) << bad;
+    EXPECT_TRUE(!request || (request->gpu && request->gpu->type == bad)) << bad;
   }
   EXPECT_NE(refused({"-G", "1.5"}).find("write 2 or 0.5"), std::string::npos);
-  EXPECT_NE(refused({"-G", "999999999999"}).find("more than any machine has"), std::string::npos);
+  EXPECT_NE(refused({"-G", "200000"}).find("more than any machine has"), std::string::npos);
   EXPECT_NE(refused({"--exclusive", "-G", "0.5"}).find("contradict"), std::string::npos);
   EXPECT_NE(refused({"-G", "0.5", "--gpu-compute", "30%"}).find("give one of the two"), std::string::npos);
   EXPECT_NE(refused({"-G", "0", "--gpu-mem", "2G"}).find("0 GPUs"), std::string::npos);

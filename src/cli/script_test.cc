@@ -74,11 +74,11 @@ TEST(Script, SlurmsHarmlessLinesWarn) {
 }
 
 TEST(Script, SlurmLinesThatChangeWhatTheJobGetsAreRefused) {
-  for (const std::string& line :
+  for (const char* line :
        {"--mem-per-cpu=4G", "-N 2", "--nodes=2", "-n 4", "--ntasks=4", "--ntasks-per-node=2", "--gres=shard:2",
         "--gres=gpu:1,shard:1", "-C h100", "-w node7", "-x node7", "--exclusive", "--reservation=friday",
         "--deadline=now+2h", "--time-min=10", "--mem-per-gpu=10G", "--container=img", "--licenses=x", "--tmp=10G"}) {
-    EXPECT_NE(refused("#SBATCH " + line + "\n"), "accepted") << line;
+    EXPECT_NE(refused(std::string("#SBATCH ") + line + "\n"), "accepted") << line;
   }
   EXPECT_EQ(refused("#SBATCH --mem-per-cpu=4G\n"),
             "train.sh:2: #SBATCH --mem-per-cpu changes what the job gets and cannot be obeyed; write the memory of the "

@@ -46,10 +46,14 @@ TEST(Table, ColourOnlyWhereItIsWanted) {
 TEST(JobText, GpuRequestNamesItsTier) {
   api::JobSummary job;
   EXPECT_EQ(gpu_text(job), "-");
-  job.gpu = {.count = 2, .type = "h100-80"};
+  job.gpu.count = 2;
+  job.gpu.type = "h100-80";
   job.tier = api::Tier::enforced;
   EXPECT_EQ(gpu_text(job), "h100-80:2");
-  job.gpu = {.count = 1, .kind = SliceKind::fraction, .compute = MilliGpu(500)};
+  job.gpu = GpuRequest();
+  job.gpu.count = 1;
+  job.gpu.kind = SliceKind::fraction;
+  job.gpu.compute = MilliGpu(500);
   job.tier = api::Tier::unenforced;
   EXPECT_EQ(gpu_text(job), "0.5 unenforced");
   job.tier.reset();  // an old daemon that does not say: never claim more
