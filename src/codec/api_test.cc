@@ -99,7 +99,7 @@ constexpr BadRequest kBadRequests[] = {
     {R"(,"script":"#!/bin/sh")", "give either \"argv\" (a command) or \"script\" (its text)"},
     {R"(,"script_args":["x"])", "\"script_args\" needs \"script\""},
     {R"(,"held":true,"held":false)", "the name \"held\" stands twice in one object"},
-    {R"(,"held":maybe)", "line 1, column 48: not valid JSON at \"maybe}\""},
+    {R"(,"held":maybe)", "line 1, column 49: not valid JSON at \"maybe}\""},
 };
 
 TEST(Api, BadRequestsAreRefusedInASentence) {
