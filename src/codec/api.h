@@ -314,6 +314,12 @@ Error to_error(const Problem& problem);
   X(ProcessList) X(QueueRow) X(QueueList) X(StatusReport) X(DoctorReport) X(PolicySummary) X(Problem)     \
   X(Explanation) X(Proof) X(Forecast)
 
+// What stands inside of those and has a schema of its own in the document.
+#define TRANCHE_API_REQUEST_PARTS(X) X(GpuRequest) X(ArraySpec) X(Dependency)
+#define TRANCHE_API_ANSWER_PARTS(X)                                                                       \
+  X(ArrayRange) X(ArrayElement) X(TaskDetail) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow)     \
+  X(DoctorCheck)
+
 // Appends, so that a long list can be written into one buffer.
 template <class Value>
 void append_json(std::string& output, const Value& value);

@@ -20,16 +20,19 @@ TRANCHE_API_ANSWERS(TRANCHE_API_ANSWER_DECODER)
 
 namespace {
 
-// Lists names with whether they are always there in an answer, or must be in a request.
+// Lists names with whether they are always there. In an answer that holds for `defaulted` ones too: they are
+// always written, and only reading is tolerant.
 class SchemaLister {
  public:
+  explicit SchemaLister(bool is_answer) : is_answer_(is_answer) {}
+
   template <class Member, class Base, class Rule = json::Plain>
   void required(std::string_view name, Member Base::*, const Rule& = {}) {
     fields.push_back({std::string(name), !json::IsOptional<Member>::value});
   }
   template <class Member, class Base, class Rule = json::Plain>
   void defaulted(std::string_view name, Member Base::*, const Rule& = {}) {
-    fields.push_back({std::string(name), false});
+    fields.push_back({std::string(name), is_answer_});
   }
   template <class Member, class Base, class Rule = json::Plain>
   void optional(std::string_view name, Member Base::*, const Rule& = {}) {
@@ -40,11 +43,14 @@ class SchemaLister {
     fields.push_back({std::string(name), false});
   }
   std::vector<FieldName> fields;
+
+ private:
+  bool is_answer_;
 };
 
 template <class Type>
-SchemaFields fields_of(std::string_view name) {
-  SchemaLister lister;
+SchemaFields fields_of(std::string_view name, bool is_answer) {
+  SchemaLister lister(is_answer);
   describe(lister, json::Of<Type>{});
   return {std::string(name), std::move(lister.fields)};
 }
@@ -53,22 +59,14 @@ SchemaFields fields_of(std::string_view name) {
 
 std::vector<SchemaFields> schema_fields() {
   std::vector<SchemaFields> schemas;
-#define TRANCHE_SCHEMA(Type) schemas.push_back(fields_of<Type>(#Type));
-  TRANCHE_API_REQUESTS(TRANCHE_SCHEMA)
-  TRANCHE_API_ANSWERS(TRANCHE_SCHEMA)
-  // What stands inside of those.
-  TRANCHE_SCHEMA(GpuRequest)
-  TRANCHE_SCHEMA(ArraySpec)
-  TRANCHE_SCHEMA(Dependency)
-  TRANCHE_SCHEMA(ArrayRange)
-  TRANCHE_SCHEMA(ArrayElement)
-  TRANCHE_SCHEMA(TaskDetail)
-  TRANCHE_SCHEMA(HistoryEntry)
-  TRANCHE_SCHEMA(SliceRow)
-  TRANCHE_SCHEMA(GpuProcess)
-  TRANCHE_SCHEMA(ProcessRow)
-  TRANCHE_SCHEMA(DoctorCheck)
-#undef TRANCHE_SCHEMA
+#define TRANCHE_REQUEST_SCHEMA(Type) schemas.push_back(fields_of<Type>(#Type, false));
+#define TRANCHE_ANSWER_SCHEMA(Type) schemas.push_back(fields_of<Type>(#Type, true));
+  TRANCHE_API_REQUESTS(TRANCHE_REQUEST_SCHEMA)
+  TRANCHE_API_ANSWERS(TRANCHE_ANSWER_SCHEMA)
+  TRANCHE_API_REQUEST_PARTS(TRANCHE_REQUEST_SCHEMA)
+  TRANCHE_API_ANSWER_PARTS(TRANCHE_ANSWER_SCHEMA)
+#undef TRANCHE_REQUEST_SCHEMA
+#undef TRANCHE_ANSWER_SCHEMA
   return schemas;
 }
 

@@ -10,16 +10,10 @@
 #include <unistd.h>
 
 #include "base/random.h"
+#include "codec/test_files.h"
 
 namespace tranche {
 namespace {
-
-std::string read_config_file(const std::string& path) {
-  std::ifstream file(std::string(TRANCHE_SOURCE_DIR) + "/" + path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::string config_error(std::string_view text) {
   const auto config = parse_config_text(text, "t.toml");
@@ -37,7 +31,7 @@ TEST(Config, EmptyTextIsTheDefaults) {
   const auto config = parse_config_text("", "t.toml");
   ASSERT_TRUE(config.has_value());
   DaemonConfig defaults;
-  defaults.policy.queues.push_back({.path = "default"});
+  defaults.policy.queues.emplace_back().path = "default";
   EXPECT_EQ(*config, defaults);
   EXPECT_EQ(config->socket_path(), "/run/tranche/tranche.sock");
 }
@@ -191,7 +185,7 @@ TEST(Config, HostileTextsAreAnswered) {
   for (int i = 0; i < 1000; ++i) dotted += ".a";
   EXPECT_NE(config_error("[" + dotted + "]"), "(accepted)");
   EXPECT_NE(config_error(std::string((1 << 20) + 1, '#')), "(accepted)");
-  const std::string text = read_config_file("examples/tranche.toml");
+  const std::string text = read_source_file("examples/tranche.toml");
   Random random(20261130);
   for (int i = 0; i < 300; ++i) {
     std::string changed = text.substr(0, random.below(text.size()));
@@ -255,7 +249,7 @@ TEST_F(ConfigFiles, MissingFileIsSaid) {
 }
 
 TEST(Config, ExampleFileIsShortAndRight) {
-  const std::string text = read_config_file("examples/tranche.toml");
+  const std::string text = read_source_file("examples/tranche.toml");
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 20);
   const auto config = parse_config_text(text, "examples/tranche.toml");
   ASSERT_TRUE(config.has_value()) << config.error().message();
@@ -298,7 +292,7 @@ std::string cell(const std::string& row, size_t index) {
 
 std::map<std::string, DocumentedKey> documented_keys() {
   std::map<std::string, DocumentedKey> keys;
-  std::istringstream lines(read_config_file("docs/configuration.md"));
+  std::istringstream lines(read_source_file("docs/configuration.md"));
   std::string table;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("## [")) table = line.substr(4, line.find(']') - 4);

@@ -1,24 +1,17 @@
 #include "codec/event_json.h"
 
-#include <fstream>
 #include <gtest/gtest.h>
 #include <set>
 #include <sstream>
 
 #include "codec/policy_json.h"
 #include "codec/random_values.h"
+#include "codec/test_files.h"
 
 namespace tranche {
 namespace {
 
 using json::RandomFiller;
-
-std::string read_test_file(const std::string& path) {
-  std::ifstream file(std::string(TRANCHE_SOURCE_DIR) + "/" + path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::string error_of(std::string_view row) {
   const auto decoded = decode_row(row);
@@ -73,7 +66,7 @@ TEST(EventJson, PageOfRows) {
 // The file was written by the first release of schema version 1. A difference means that old journals would be read
 // otherwise: add a version and an upgrade step, never change the file.
 TEST(EventJson, GoldenFileOfVersionOne) {
-  std::istringstream lines(read_test_file("src/codec/testdata/journal-v1.jsonl"));
+  std::istringstream lines(read_source_file("src/codec/testdata/journal-v1.jsonl"));
   std::set<std::string> kinds;
   size_t decisions = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -89,7 +82,7 @@ TEST(EventJson, GoldenFileOfVersionOne) {
 
 // Each example block of docs/journal.md is a row as the code writes it, and every kind has one.
 TEST(EventJson, DocumentShowsEveryKindAsItIsWritten) {
-  std::istringstream lines(read_test_file("docs/journal.md"));
+  std::istringstream lines(read_source_file("docs/journal.md"));
   std::set<std::string> events;
   std::set<std::string> decisions;
   for (std::string line; std::getline(lines, line);) {
@@ -105,7 +98,7 @@ TEST(EventJson, DocumentShowsEveryKindAsItIsWritten) {
 }
 
 TEST(EventJson, ReservedNamesOfTheDocumentAreNotInUse) {
-  const std::string document = read_test_file("docs/journal.md");
+  const std::string document = read_source_file("docs/journal.md");
   const size_t reserved = document.find("## Reserved");
   ASSERT_NE(reserved, std::string::npos);
   const std::string part = document.substr(reserved);

@@ -12,8 +12,10 @@
 namespace tranche::emulator {
 namespace {
 
-// How long a waiting process trusts its neighbours to be alive: a killed one makes room earlier.
+// How long a waiting process trusts its neighbours to be alive: a killed one makes room earlier. With one
+// process at work, which is nearly always the one that waits, looking seldom is enough.
 constexpr uint64_t kNeighbourCheckNs = 50'000'000;
+constexpr uint64_t kLoneCheckNs = 1'000'000'000;
 
 uint32_t* word_of(std::atomic<uint32_t>& value) { return reinterpret_cast<uint32_t*>(&value); }
 
@@ -23,6 +25,13 @@ void sleep_until(std::atomic<uint32_t>& word, uint32_t seen, uint64_t deadline_n
   deadline.tv_sec = static_cast<time_t>(deadline_ns / 1'000'000'000);
   deadline.tv_nsec = static_cast<long>(deadline_ns % 1'000'000'000);
   syscall(SYS_futex, word_of(word), FUTEX_WAIT_BITSET, seen, &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
+// Takes at most what a row holds, from the row and from the GPU's sum alike.
+void take(uint64_t& row, uint64_t& sum, uint64_t bytes) {
+  const uint64_t taken = std::min(row, bytes);
+  row -= taken;
+  sum -= std::min(sum, taken);
 }
 
 void remember_peak(SharedUse& use) {
@@ -53,8 +62,7 @@ void DeviceModel::remove_context(uint32_t slot, uint32_t gpu, uint64_t bytes) {
   GpuLock lock(*this, gpu);
   SharedUse& use = state_->uses[slot][gpu];
   use.contexts -= std::min<uint64_t>(use.contexts, 1);
-  use.context_bytes -= std::min(use.context_bytes, bytes);
-  lock.gpu().used_bytes -= std::min(lock.gpu().used_bytes, bytes);
+  take(use.context_bytes, lock.gpu().used_bytes, bytes);
 }
 
 bool DeviceModel::charge(uint32_t slot, uint32_t gpu, uint64_t bytes) {
@@ -76,9 +84,7 @@ bool DeviceModel::charge(uint32_t slot, uint32_t gpu, uint64_t bytes) {
 
 void DeviceModel::discharge(uint32_t slot, uint32_t gpu, uint64_t bytes) {
   GpuLock lock(*this, gpu);
-  SharedUse& use = state_->uses[slot][gpu];
-  use.memory_bytes -= std::min(use.memory_bytes, bytes);
-  lock.gpu().used_bytes -= std::min(lock.gpu().used_bytes, bytes);
+  take(state_->uses[slot][gpu].memory_bytes, lock.gpu().used_bytes, bytes);
 }
 
 uint64_t DeviceModel::free_bytes(uint32_t gpu) {
@@ -119,8 +125,8 @@ void DeviceModel::wait(uint32_t gpu, uint64_t tag) {
       deadline = expected_time(lock.timeline(), lock.uses(), tag);
       alone = lock.timeline().active_count == 1;
     }
-    const uint64_t check = monotonic_now() + kNeighbourCheckNs;
-    const bool long_wait = !alone && check < deadline;
+    const uint64_t check = monotonic_now() + (alone ? kLoneCheckNs : kNeighbourCheckNs);
+    const bool long_wait = check < deadline;
     sleep_until(word, seen, long_wait ? check : deadline);
     if (long_wait) reap();
   }

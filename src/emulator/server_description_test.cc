@@ -1,0 +1,69 @@
+#include "emulator/server_description.h"
+
+#include <gtest/gtest.h>
+
+#include "emulator/board.h"
+
+namespace tranche::emulator {
+namespace {
+
+TEST(ServerDescriptionTest, BoardsAreNumberedAsWritten) {
+  ServerDescription server;
+  ASSERT_TRUE(add_boards("h100-80:2", server));
+  ASSERT_TRUE(add_boards("t4", server));
+  ASSERT_EQ(server.gpus.size(), 3u);
+  EXPECT_EQ(boards()[server.gpus[0]].key, "h100-80");
+  EXPECT_EQ(boards()[server.gpus[2]].key, "t4");
+}
+
+TEST(ServerDescriptionTest, BadBoardsAreRefusedWithWhatToDo) {
+  for (const char* text : {"h100", "", ":4", "t4:0", "t4:65", "t4:-1", "t4:x", "t4:4:4", "t4: 4"}) {
+    ServerDescription server;
+    EXPECT_FALSE(add_boards(text, server)) << text;
+    EXPECT_TRUE(server.gpus.empty()) << text;
+  }
+  ServerDescription server;
+  const auto unknown = add_boards("h100", server);
+  EXPECT_NE(unknown.error().message().find("h100-80"), std::string::npos);
+  ASSERT_TRUE(add_boards("t4:60", server));
+  EXPECT_FALSE(add_boards("t4:5", server)) << "more than 64 GPUs";
+}
+
+TEST(ServerDescriptionTest, AFileDescribesAServer) {
+  const auto server = parse_server_description(
+      "# the small lab\n name = lab-a \nboard = rtx4090:2 # two\n\ndriver=570.86.15\r\n");
+  ASSERT_TRUE(server) << server.error().message();
+  EXPECT_EQ(server->name, "lab-a");
+  EXPECT_EQ(server->driver_version, "570.86.15");
+  EXPECT_EQ(server->gpus.size(), 2u);
+}
+
+TEST(ServerDescriptionTest, AnErrorInAFileNamesItsLine) {
+  const auto server = parse_server_description("name = lab\nbord = t4\n");
+  ASSERT_FALSE(server);
+  EXPECT_NE(server.error().message().find("line 2"), std::string::npos);
+  EXPECT_FALSE(parse_server_description(""));
+  EXPECT_FALSE(parse_server_description("board t4"));
+  EXPECT_FALSE(parse_server_description("board = t4\ndriver = new"));
+}
+
+TEST(ServerDescriptionTest, CudaVersionFollowsTheDriver) {
+  EXPECT_EQ(cuda_version_of_driver("550.163.01"), 12040);
+  EXPECT_EQ(cuda_version_of_driver("535.54.03"), 12020);
+  EXPECT_EQ(cuda_version_of_driver("570.86.15"), 12080);
+  EXPECT_EQ(cuda_version_of_driver("580.95.05"), 13000);
+}
+
+TEST(BoardTest, EveryBoardIsPlausible) {
+  for (const Board& board : boards()) {
+    SCOPED_TRACE(board.key);
+    EXPECT_LT(board.reserve_mib + board.context_mib, board.memory_mib);
+    EXPECT_EQ((board.memory_mib - board.reserve_mib) % 2, 0u) << "usable memory is whole 2 MiB pages";
+    EXPECT_EQ(board.context_mib % 2, 0u);
+    EXPECT_LT(board.power_idle_mw, board.power_limit_mw);
+    EXPECT_LT(board.temperature_busy, board.temperature_slowdown);
+  }
+}
+
+}  // namespace
+}  // namespace tranche::emulator

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <iterator>
 
 #include "isolation/loop_filter.h"
 #include "isolation/mount_view.h"
@@ -138,6 +139,9 @@ Failure execute_failure(const char* command, int error) {
 [[noreturn]] void live(const Birth& birth) {
   using wire::StartStage;
   must(birth, StartStage::cgroup, birth.cgroup.join_v1());
+  // Not even a copy of the shepherd's ends: its death must be seen by the launcher and by wait_for_word.
+  int kept[] = {birth.channel, birth.files.input, birth.files.output, birth.files.error, birth.files.terminal};
+  isolation::close_all_but(kept, std::size(kept));
   must(birth, StartStage::namespaces, enter_namespaces(birth));
   must(birth, StartStage::identity, start_session(birth));
   isolation::reset_signals();

@@ -16,6 +16,7 @@ isolation::Outcome<void> hold_subtree(const Options& options) {
   sigaddset(&ends, SIGTERM);
   sigaddset(&ends, SIGINT);
   ::sigprocmask(SIG_BLOCK, &ends, nullptr);
+  tell_ready(options);
   int signal = 0;
   while (::sigwait(&ends, &signal) != 0) {
   }

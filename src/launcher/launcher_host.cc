@@ -70,4 +70,10 @@ Outcome<LauncherHost> open_host(const Options& options) {
   return host;
 }
 
+void tell_ready(const Options& options) {
+  if (options.ready_file < 0) return;
+  (void)!::write(options.ready_file, "ready\n", 6);
+  ::close(options.ready_file);
+}
+
 }  // namespace tranche::launcher

@@ -21,6 +21,7 @@ struct Options {
   uint32_t first_ordinary_uid = isolation::kFirstOrdinaryUid;
   uint32_t max_tasks = 4096;
   bool hold = false;
+  int ready_file = -1;  // told one line when requests are served
 };
 
 struct LauncherHost {
@@ -37,6 +38,9 @@ struct LauncherHost {
 
 // Opens and makes everything above; says which option is wrong.
 isolation::Outcome<LauncherHost> open_host(const Options& options);
+
+// Says "ready" on Options::ready_file, and closes it.
+void tell_ready(const Options& options);
 
 // One accepted Start, on its way into a shepherd.
 struct TaskPlan {

@@ -169,7 +169,7 @@ void Launcher::on_scan(const Packet& packet) {
 
 void Launcher::on_list(uint64_t id) {
   uint32_t count = 0;
-  for (const wire::TaskRecord& record : read_records(host_.tasks_folder.get())) {
+  for (const wire::TaskRecord& record : tasks_.list()) {
     auto entry = make_message<wire::ListEntry>(LauncherKind::list_entry, id);
     entry.record = record;
     if (daemon_ != nullptr) daemon_->send(entry);

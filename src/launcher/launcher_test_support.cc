@@ -26,7 +26,7 @@ using wire::LauncherKind;
 
 namespace {
 
-constexpr int kPatienceMs = 20'000;
+constexpr int kPatienceMs = 10'000;
 
 void append_string(std::string& bytes, const std::string& text) {
   const auto length = static_cast<uint32_t>(text.size());

@@ -1,5 +1,6 @@
 // tranche-launcher: the one program of Tranche that is root and starts tasks. Links libc only, so that nothing a
 // library does at load or at fork is part of the trusted code.
+#include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,11 +18,11 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: tranche-launcher [--run-dir DIR] [--daemon-user NAME] [--cgroup-root NAME] [--driver-library-dir DIR]\n"
-    "                        [--allow-system-uids-from UID] [--max-tasks N]\n"
-    "       tranche-launcher --hold [--cgroup-root NAME]\n"
+    "                        [--allow-system-uids-from UID] [--max-tasks N] [--ready-fd N]\n"
+    "       tranche-launcher --hold [--cgroup-root NAME] [--ready-fd N]\n"
     "Starts and supervises tasks for tranched. --hold only keeps the cgroup subtree.\n";
 
-enum Choice : int { run_dir = 1, daemon_user, cgroup_root, driver_library_dir, system_uids, max_tasks, hold, help, version };
+enum Choice : int { run_dir = 1, daemon_user, cgroup_root, driver_library_dir, system_uids, max_tasks, ready_fd, hold, help, version };
 
 std::optional<uint32_t> read_number(const char* text, uint32_t least, uint32_t most) {
   char* end = nullptr;
@@ -44,6 +45,7 @@ int parse(int count, char** arguments, Options& options) {
       {"driver-library-dir", required_argument, nullptr, driver_library_dir},
       {"allow-system-uids-from", required_argument, nullptr, system_uids},
       {"max-tasks", required_argument, nullptr, max_tasks},
+      {"ready-fd", required_argument, nullptr, ready_fd},
       {"hold", no_argument, nullptr, hold},
       {"help", no_argument, nullptr, help},
       {"version", no_argument, nullptr, version},
@@ -64,6 +66,11 @@ int parse(int count, char** arguments, Options& options) {
       const auto limit = read_number(optarg, 1, 1'000'000);
       if (!limit) return complain("--max-tasks", "a number from 1 to 1000000");
       options.max_tasks = *limit;
+    } else if (choice == ready_fd) {
+      const auto file = read_number(optarg, 3, 1023);
+      if (!file) return complain("--ready-fd", "an open descriptor from 3 on");
+      options.ready_file = static_cast<int>(*file);
+      ::fcntl(options.ready_file, F_SETFD, FD_CLOEXEC);
     } else if (choice == help) {
       std::fputs(kUsage, stdout);
       return -1;
@@ -99,6 +106,7 @@ int run(int count, char** arguments) {
   if (::chdir("/") != 0) return 1;
   Launcher launcher(*host);
   if (const auto opened = launcher.open(); !opened) return fail_with(opened.error());
+  tell_ready(options);
   launcher.run();
   return 0;
 }

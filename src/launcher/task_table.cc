@@ -82,15 +82,23 @@ void TaskTable::add(const wire::TaskRecord& record, FileDescriptor socket) {
   connect(placed, std::move(socket));
 }
 
-bool TaskTable::on_hello(const wire::TaskRecord& record, int peer_pid, FileDescriptor socket) {
-  if (record.shepherd_pid != peer_pid) return false;
-  const auto found = tasks_.find(order(record.key));
-  if (found == tasks_.end() || found->second->known.shepherd_pid != peer_pid || found->second->adopted != nullptr) {
-    return false;
+std::vector<wire::TaskRecord> TaskTable::list() const {
+  std::vector<wire::TaskRecord> records;
+  records.reserve(tasks_.size());
+  for (const auto& [key, task] : tasks_) {
+    const wire::TaskRecord record = read_record(host_.tasks_folder.get(), task->known.key);
+    records.push_back(record.state != 0 ? record : task->known);
   }
+  return records;
+}
+
+void TaskTable::on_hello(const wire::TaskRecord& record, int peer_pid, FileDescriptor socket) {
+  if (record.shepherd_pid != peer_pid) return;
+  const auto found = tasks_.find(order(record.key));
+  if (found == tasks_.end()) return add(record, std::move(socket));
+  if (found->second->known.shepherd_pid != peer_pid || found->second->adopted != nullptr) return;
   connect(*found->second, std::move(socket));
   tell_changes(*found->second, record);
-  return true;
 }
 
 void TaskTable::watch_process(Task& task) {

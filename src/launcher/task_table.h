@@ -25,11 +25,14 @@ class TaskTable {
   bool contains(const wire::TaskKey& key) const { return tasks_.contains(order(key)); }
   bool has_task_of(uint64_t job) const;
   size_t size() const { return tasks_.size(); }
+  // What is known of every task, from its record or, before its shepherd has written one, from its Start.
+  std::vector<wire::TaskRecord> list() const;
 
   // A shepherd that was just forked; `record` is what is known of it.
   void add(const wire::TaskRecord& record, isolation::FileDescriptor socket);
-  // A shepherd of an earlier launcher says hello on a socket of `peer_pid`; false if it is not believed.
-  bool on_hello(const wire::TaskRecord& record, int peer_pid, isolation::FileDescriptor socket);
+  // A shepherd of an earlier launcher says hello on a socket of `peer_pid`. Not believed if it is not who the record
+  // names; one without a record yet was forked just before that launcher died.
+  void on_hello(const wire::TaskRecord& record, int peer_pid, isolation::FileDescriptor socket);
 
   // Passes a request of the daemon to the task's shepherd, which answers; or answers itself.
   void forward(Packet& packet, const wire::TaskKey& key);

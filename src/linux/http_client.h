@@ -47,7 +47,8 @@ class HttpClient {
   HttpClient(std::string socket_path, Options options);
 
   // Sends one request and reads the whole reply. The connection is kept for the next; one that the server has
-  // closed meanwhile is replaced before anything is sent, so no request is ever sent twice.
+  // closed meanwhile is replaced before anything is sent, so no request is ever sent twice; one that
+  // closes at the very moment gives `unavailable`.
   Result<HttpReply> request(std::string_view method, std::string_view target, const HttpHeaders& headers = {},
                             std::string_view body = {});
 

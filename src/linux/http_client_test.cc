@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include <future>
+#include <atomic>
 #include <thread>
 
 #include "base/random.h"
@@ -21,6 +21,7 @@ class CannedServer {
     listening_ = std::move(*listen_unix(path(), SocketKind::kStream, 0600));
     thread_ = std::thread([this, answers = std::move(answers)] {
       for (const std::string& answer : answers) {
+        const AfterClose count{&closed_};
         EXPECT_TRUE(wait_readable(listening_.get(), 20 * kSecond));
         const UniqueFd client(::accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         char block[65536];
@@ -35,8 +36,19 @@ class CannedServer {
   }
   ~CannedServer() { thread_.join(); }
   std::string path() const { return directory_.file("s"); }
+  // Waits until it has answered and closed so many connections.
+  void wait_closed(int connections) const {
+    while (closed_ < connections) std::this_thread::yield();
+  }
 
  private:
+  // Counts when it goes; made before the connection, so it goes after.
+  struct AfterClose {
+    std::atomic<int>* closed;
+    ~AfterClose() { ++*closed; }
+  };
+
+  std::atomic<int> closed_ = 0;
   TemporaryDirectory directory_;
   UniqueFd listening_;
   std::thread thread_;
@@ -116,6 +128,7 @@ TEST(HttpClient, ConnectsAnewWhenTheServerClosedTheIdleConnection) {
   CannedServer server({answer, answer});
   HttpClient client(server.path());
   ASSERT_TRUE(client.request("GET", "/"));
+  server.wait_closed(1);
   const auto second = client.request("POST", "/", {}, "x");
   ASSERT_TRUE(second) << second.error().message();
   EXPECT_EQ(second->body, "ok");

@@ -60,7 +60,7 @@ void GpuManager::take_inventory(Result<GpuInventory> inventory) {
 
 void GpuManager::record_node() {
   const Node node = describe_this_machine();
-  const auto& known = engine_.scheduler().nodes();
+  const std::vector<Node> known = engine_.scheduler().nodes();
   const auto same = std::find_if(known.begin(), known.end(), [&](const Node& other) { return other.id == node.id; });
   if (same == known.end() || *same != node) engine_.record(NodeAdded{node});
 }

@@ -83,7 +83,7 @@ api::TaskDetail task_detail(const ViewSource& source, const TaskEntry& task, boo
   detail.rank = task.key.rank;
   detail.attempt = task.key.attempt;
   detail.state = task.state;
-  const auto& nodes = source.engine.scheduler().nodes();
+  const std::vector<Node> nodes = source.engine.scheduler().nodes();
   const auto node = std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) { return n.id == task.node; });
   if (node != nodes.end()) detail.node = node->name;
   for (const Slice& slice : task.slices) {

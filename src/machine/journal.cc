@@ -98,7 +98,7 @@ Result<void> Journal::prepare_statements() {
     TRY_ASSIGN(statement, database_.prepare(sql));
     return {};
   };
-  TRY(prepare(insert_event_, "INSERT INTO event VALUES(?,?,?,?,?,?,?)"));
+  TRY(prepare(insert_event_, "INSERT INTO event VALUES(?,?,?,?,?,?,?,?)"));
   TRY(prepare(insert_payload_, "INSERT OR IGNORE INTO payload VALUES(?,?,?)"));
   TRY(prepare(insert_key_, "INSERT INTO idempotency VALUES(?,?,?)"));
   TRY(prepare(select_rows_,

@@ -61,6 +61,7 @@ void Pass::plan_claims() {
     const Job* job = state_.find(claim.beneficiary);
     if (job == nullptr || job->group == 0) continue;
     const GroupKey key = state_.groups.at(job->group).key;
+    if (!array_has_room(key)) continue;
     if (const auto placed = place_exactly(*job, key, key.shape.tasks_min); placed && commit_ != nullptr) {
       start(*job, *placed);
     } else if (const auto plan = place_gang(key.shape, key.shape.tasks_min, {&*promised_})) {
@@ -84,10 +85,7 @@ Pass::Outcome Pass::try_group(QueueIndex queue, const Head& head) {
   };
   const auto next = std::find_if_not(group.jobs.begin(), group.jobs.end(), is_claimant);
   if (next == group.jobs.end()) return Outcome::blocked;
-  if (group.key.capped_array.is_set()) {
-    const ArrayRecord& array = state_.arrays.at(group.key.capped_array);
-    if (array.running >= array.running_max) return Outcome::blocked;
-  }
+  if (!array_has_room(group.key)) return Outcome::blocked;
   const GroupKey key = group.key;
   // A claim takes one job of the group; the next one is tried at once.
   while (true) {
@@ -138,6 +136,17 @@ std::optional<GangPlacement> Pass::place_exactly(const Job& job, const GroupKey&
   const MilliGpu charge = charge_of_plan(*plan, state_.capacity);
   if (bound_passed(key.queue, charge, key.preemptible)) return std::nullopt;
   return plan;
+}
+
+// Elements that room is being made for count as if they ran.
+bool Pass::array_has_room(const GroupKey& key) const {
+  if (!key.capped_array.is_set()) return true;
+  const ArrayRecord& array = state_.arrays.at(key.capped_array);
+  const auto promised = std::count_if(claim_plans_.begin(), claim_plans_.end(), [&](const auto& claim) {
+    const Job* job = state_.find(claim.first);
+    return job != nullptr && job->array == key.capped_array;
+  });
+  return array.running + static_cast<uint64_t>(promised) < array.running_max;
 }
 
 // Without backfill nobody passes a waiting job that could use the same kind of GPU.

@@ -65,6 +65,7 @@ class Pass {
   void reserve(const Job& job, const GroupKey& key);
   Layers base_layers() const;
   bool kept_out(const Shape& shape) const;
+  bool array_has_room(const GroupKey& key) const;
 
   const State& state_;
   Commit* commit_;

@@ -75,6 +75,12 @@ Result<JobView> Scheduler::job(JobId id) const {
   return view;
 }
 
+std::vector<Node> Scheduler::nodes() const {
+  std::vector<Node> nodes;
+  for (const auto& [id, node] : state_->nodes) nodes.push_back(node);
+  return nodes;
+}
+
 std::vector<JobId> Scheduler::live_jobs() const {
   std::vector<JobId> ids;
   ids.reserve(state_->jobs.size());

@@ -3,15 +3,21 @@
 
 usage: holder.py GPU=MIB [GPU=MIB ...] [--busy]
 
-Prints "ready" when it has everything. With --busy it keeps its GPUs at work with one endless series of
-copies on the device. Uses ctypes and nothing else, as any program on the driver API might.
+Prints "ready" when it has everything. With --busy its GPUs are at work meanwhile, with a kernel that takes
+as many microseconds as its parameter says. Uses ctypes and nothing else, as any program on the driver API
+might.
 """
 
 import ctypes
-import select
 import sys
 
 MIB = 1 << 20
+BUSY_MICROSECONDS = 10 * 60 * 1_000_000  # longer than any test; ends with the process
+PTX = b""".version 7.0
+.target sm_52
+.address_size 64
+.visible .entry tranche_busy(.param .u64 microseconds) { ret; }
+"""
 
 
 class Cuda:
@@ -28,28 +34,27 @@ class Cuda:
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(gpu))
         self.call("cuCtxCreate_v2", ctypes.byref(context), ctypes.c_uint(0), device)
-        return context
 
     def allocate(self, mib):
-        pointer = ctypes.c_uint64()
-        self.call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(mib * MIB))
-        return pointer
+        self.call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(mib * MIB))
+
+    def launch_busy_kernel(self):
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), PTX)
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, b"tranche_busy")
+        microseconds = ctypes.c_uint64(BUSY_MICROSECONDS)
+        parameters = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(microseconds), ctypes.c_void_p))
+        self.call("cuLaunchKernel", function, *[ctypes.c_uint(1)] * 6, ctypes.c_uint(0), None, parameters, None)
 
 
 def main():
-    busy = "--busy" in sys.argv
-    wanted = [argument.split("=") for argument in sys.argv[1:] if "=" in argument]
     cuda = Cuda()
-    held = []
-    for gpu, mib in wanted:
-        context = cuda.make_context(int(gpu))
-        held.append((context, cuda.allocate(int(mib)), int(mib)))
+    for gpu, mib in (argument.split("=") for argument in sys.argv[1:] if "=" in argument):
+        cuda.make_context(int(gpu))
+        cuda.allocate(int(mib))
+        if "--busy" in sys.argv:
+            cuda.launch_busy_kernel()
     print("ready", flush=True)
-    while busy and not select.select([sys.stdin], [], [], 0)[0]:
-        for context, pointer, mib in held:
-            cuda.call("cuCtxSetCurrent", context)
-            cuda.call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(1), ctypes.c_size_t(mib * MIB))
-            cuda.call("cuCtxSynchronize")
     sys.stdin.read()
 
 

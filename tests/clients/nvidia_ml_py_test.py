@@ -81,26 +81,25 @@ class NvidiaMlPy(unittest.TestCase):
             survivor.end()
             self.assertEqual(pynvml.nvmlDeviceGetMemoryInfo(handle).used, before)
 
-    def test_work_shows_as_utilisation_of_its_gpu_and_its_process(self):
+    def test_work_shows_as_utilisation_of_its_gpu_and_its_processes(self):
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-        with holders({0: 4096}, busy=True) as (busy,):
-            wait_until(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu > 0, "utilisation rises")
-            samples = {}
-
-            def sampled():
-                try:
-                    for sample in pynvml.nvmlDeviceGetProcessUtilization(handle, 0):
-                        samples[sample.pid] = sample.smUtil
-                except pynvml.NVMLError_NotFound:
-                    pass
-                return samples.get(busy.pid, 0) > 0
-
-            wait_until(sampled, "the busy process has samples")
-            self.assertEqual(set(samples), {busy.pid})
-            self.assertEqual(pynvml.nvmlDeviceGetPerformanceState(handle), 0)
-            self.assertGreater(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM), 1000)
         energy = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-        self.assertGreater(energy, 0)
+        with holders({0: 512}, {0: 512}, busy=True) as started:
+            pids = {holder.pid for holder in started}
+
+            def shares():
+                try:
+                    samples = pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
+                except pynvml.NVMLError_NotFound:  # nobody was busy in a complete sample period yet
+                    return {}
+                return {sample.pid: sample.smUtil for sample in samples}
+
+            wait_until(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu == 100, "the GPU is fully busy")
+            wait_until(lambda: shares() == dict.fromkeys(pids, 50), "two busy processes have half of it each")
+            self.assertEqual(pynvml.nvmlDeviceGetPerformanceState(handle), 0)
+            self.assertEqual(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle), 0)
+            self.assertGreater(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle), energy)
+        wait_until(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu == 0, "the GPU is idle again")
 
     def test_boards_differ_in_what_they_support(self):
         for gpu, board in enumerate(BOARDS):

@@ -6,9 +6,9 @@ emulator=$1 python=$2 boards=$3 test=$4
 skip() { echo "skipped: $1"; exit 77; }
 
 [ "$(id -u)" -eq 0 ] || skip "an emulated server's device nodes need root"
-[ -x "$emulator" ] || skip "$emulator is not built"
 case $test in
-  *.py) [ -x "$python" ] || skip "there is no $python; ./setup makes it"
+  *.py) [ "$python" != sanitized ] || skip "Python cannot load libraries built with sanitizers"
+        [ -x "$python" ] || skip "there is no $python; ./setup makes it"
         set -- "$python" -B "$test" ;;
   *) set -- "$test" ;;
 esac

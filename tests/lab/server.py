@@ -62,7 +62,7 @@ class Server:
         self.real_gpus = real_gpus
         self.cgroup_root = f"tranche-lab-{os.readlink('/proc/self/ns/pid')[5:-1]}"
         self.config = LAB + "/tranche.toml"
-        self.library_dir = LAB + "/driver"
+        self.library_dir = LAB + "/lib/emulator"
 
     # --- start and end ------------------------------------------------------------------------------------
     def __enter__(self):
@@ -160,7 +160,7 @@ class Server:
 
     # --- the daemon ---------------------------------------------------------------------------------------------
     def daemon_pid(self):
-        with open("/run/tranche/tranched.pid", encoding="ascii") as file:
+        with open("/run/tranche-up/tranched.pid", encoding="ascii") as file:
             return int(file.read())
 
     def kill_daemon(self):
@@ -211,7 +211,7 @@ class Server:
                 found += [f"{folder}/{name}" for name in os.listdir(folder)]
         found += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")]
         with open("/proc/self/mounts", encoding="utf-8") as file:
-            found += [f"mount {line.split()[1]}" for line in file if "/run/tranche/jobs" in line]
+            found += [f"mount {line.split()[1]}" for line in file if "/run/tranche/jobs/" in line]
         if not self.real_gpus:
             status = json.loads(self.root(BIN + "/tranche-emulator", "status", "--json"))
             for gpu in status["gpus"]:

@@ -16,13 +16,13 @@ struct EventSet {
 
 namespace {
 
-std::mutex g_mutex;
+std::mutex g_sets_mutex;
 std::vector<std::unique_ptr<EventSet>> g_sets;
 
 constexpr size_t kMaxSets = 4096;
 
 bool is_event_set(const EventSet* set) {
-  const std::lock_guard lock(g_mutex);
+  const std::lock_guard lock(g_sets_mutex);
   return std::any_of(g_sets.begin(), g_sets.end(), [&](const auto& known) { return known.get() == set; });
 }
 
@@ -47,7 +47,7 @@ Return wait_for_event(const EventSet* set, const void* data, uint32_t timeout_ms
 NVML_EXPORT Return nvmlEventSetCreate(EventSet** set) {
   return with_session([&](const Session&) {
     if (set == nullptr) return Return::invalid_argument;
-    const std::lock_guard lock(g_mutex);
+    const std::lock_guard lock(g_sets_mutex);
     if (g_sets.size() >= kMaxSets) return Return::insufficient_resources;
     g_sets.push_back(std::make_unique<EventSet>());
     *set = g_sets.back().get();
@@ -57,7 +57,7 @@ NVML_EXPORT Return nvmlEventSetCreate(EventSet** set) {
 
 NVML_EXPORT Return nvmlEventSetFree(EventSet* set) {
   return with_session([&](const Session&) {
-    const std::lock_guard lock(g_mutex);
+    const std::lock_guard lock(g_sets_mutex);
     const size_t freed = std::erase_if(g_sets, [&](const auto& known) { return known.get() == set; });
     return freed == 1 ? Return::success : Return::invalid_argument;
   });

@@ -57,36 +57,49 @@ Return health_value(const Source& source, uint32_t field, FieldValue& value) {
   const bool retires = source.gpu.board.ecc && source.gpu.board.architecture < Architecture::Ampere;
   switch (field) {
     case field_number::ecc_current:
-    case field_number::ecc_pending: return source.gpu.board.ecc ? number32(value, 1) : Return::not_supported;
+    case field_number::ecc_pending:
+      return source.gpu.board.ecc ? number32(value, 1) : Return::not_supported;
     case field_number::ecc_single_volatile:
     case field_number::ecc_double_volatile:
     case field_number::ecc_single_aggregate:
-    case field_number::ecc_double_aggregate: return source.gpu.board.ecc ? number64(value, 0) : Return::not_supported;
+    case field_number::ecc_double_aggregate:
+      return source.gpu.board.ecc ? number64(value, 0) : Return::not_supported;
     case field_number::retired_single:
-    case field_number::retired_double: return retires ? number64(value, 0) : Return::not_supported;
-    case field_number::retired_pending: return retires ? number32(value, 0) : Return::not_supported;
+    case field_number::retired_double:
+      return retires ? number64(value, 0) : Return::not_supported;
+    case field_number::retired_pending:
+      return retires ? number32(value, 0) : Return::not_supported;
     case field_number::remapped_correctable:
     case field_number::remapped_uncorrectable:
     case field_number::remapped_pending:
     case field_number::remapped_failure:
       return source.gpu.detail.has_remapped_rows ? number32(value, 0) : Return::not_supported;
-    default: return Return::not_supported;
+    default:
+      return Return::not_supported;
   }
 }
 
 Return value_of(const Source& source, uint32_t field, FieldValue& value) {
   switch (field) {
-    case field_number::total_energy: return number64(value, source.reading.energy_millijoules);
-    case field_number::nvlink_count: return number32(value, source.gpu.board.nvlinks);
-    case field_number::pcie_replays: return number32(value, 0);
+    case field_number::total_energy:
+      return number64(value, source.reading.energy_millijoules);
+    case field_number::nvlink_count:
+      return number32(value, source.gpu.board.nvlinks);
+    case field_number::pcie_replays:
+      return number32(value, 0);
     case field_number::power_average:
-    case field_number::power_instant: return number32(value, source.reading.power_milliwatts);
-    case field_number::power_min_limit: return number32(value, source.gpu.detail.power_min_mw);
-    case field_number::power_max_limit: return number32(value, source.gpu.detail.power_max_mw);
+    case field_number::power_instant:
+      return number32(value, source.reading.power_milliwatts);
+    case field_number::power_min_limit:
+      return number32(value, source.gpu.detail.power_min_mw);
+    case field_number::power_max_limit:
+      return number32(value, source.gpu.detail.power_max_mw);
     case field_number::power_default_limit:
     case field_number::power_current_limit:
-    case field_number::power_requested_limit: return number32(value, source.gpu.board.power_limit_mw);
-    default: return health_value(source, field, value);
+    case field_number::power_requested_limit:
+      return number32(value, source.gpu.board.power_limit_mw);
+    default:
+      return health_value(source, field, value);
   }
 }
 
@@ -95,9 +108,8 @@ void fill(const Source& source, int64_t now_us, FieldValue& value) {
   value.latency_us = 0;
   value.type = ValueType::u32;
   value.value.u64 = 0;
-  value.result = value.field == 0 || value.field >= kFieldEnd
-                     ? Return::invalid_argument
-                     : value_of(source, value.field, value);
+  value.result = value.field == 0 || value.field >= kFieldEnd ? Return::invalid_argument
+                                                              : value_of(source, value.field, value);
 }
 
 }  // namespace

@@ -149,7 +149,8 @@ NVML_EXPORT Return nvmlDeviceGetName(Device* device, char* name, uint32_t length
 }
 
 NVML_EXPORT Return nvmlDeviceGetUUID(Device* device, char* uuid, uint32_t length) {
-  return with_gpu(device, [&](const Gpu& gpu) { return copy_text(gpu.identity.uuid_text.data(), uuid, length); });
+  return with_gpu(device,
+                  [&](const Gpu& gpu) { return copy_text(gpu.identity.uuid_text.data(), uuid, length); });
 }
 
 NVML_EXPORT Return nvmlDeviceGetSerial(Device* device, char* serial, uint32_t length) {
@@ -270,7 +271,7 @@ NVML_EXPORT Return nvmlDeviceGetPciInfoExt(Device* device, PciInfoExtended* info
     write_bus_id(gpu, 8, answer.bus_id);
     write_address(gpu, answer);
     answer.pci_subsystem_id = answer.pci_device_id;
-    answer.base_class = 3;  // display controller
+    answer.base_class = 3;                     // display controller
     answer.sub_class = gpu.board.fan ? 0 : 2;  // VGA for a graphics card, else 3D
     return Return::success;
   });

@@ -7,7 +7,8 @@ namespace {
 // Boards that sleep between jobs slow their link down to the first generation.
 uint32_t current_generation(const Gpu& gpu) {
   constexpr uint32_t kIdleState = 8;
-  if (gpu.detail.keeps_link_speed || gpu.read().performance_state < kIdleState) return gpu.board.pcie_generation;
+  if (gpu.detail.keeps_link_speed || gpu.read().performance_state < kIdleState)
+    return gpu.board.pcie_generation;
   return 1;
 }
 
@@ -17,7 +18,7 @@ uint32_t lane_speed(uint32_t generation) {
   return 8000u << (generation - 3);
 }
 
-Return most(Device* device, uint32_t* answer, uint32_t Board::* what) {
+Return most(Device* device, uint32_t* answer, uint32_t Board::*what) {
   return answer_one(device, answer, [&](const Gpu& gpu, uint32_t& value) {
     value = gpu.board.*what;
     return Return::success;

@@ -5,7 +5,6 @@ namespace tranche::emulator::nvml {
 namespace {
 
 constexpr uint64_t kMiB = 1u << 20;
-constexpr uint32_t kEnabled = 1, kDisabled = 0;
 
 // Error counters of boards with ECC: none has happened.
 template <class Body>

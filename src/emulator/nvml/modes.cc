@@ -6,8 +6,6 @@
 namespace tranche::emulator::nvml {
 namespace {
 
-constexpr uint32_t kDisabled = 0, kEnabled = 1;
-
 Return fixed(Device* device, uint32_t* answer, uint32_t value) {
   return answer_one(device, answer, [&](const Gpu&, uint32_t& mode) {
     mode = value;
@@ -17,7 +15,8 @@ Return fixed(Device* device, uint32_t* answer, uint32_t value) {
 
 // Changing a GPU takes root on a real server; here nobody can.
 Return refuse_change(Device* device) {
-  return with_gpu(device, [](const Gpu&) { return geteuid() == 0 ? Return::not_supported : Return::no_permission; });
+  return with_gpu(device,
+                  [](const Gpu&) { return geteuid() == 0 ? Return::not_supported : Return::no_permission; });
 }
 
 }  // namespace
@@ -26,11 +25,15 @@ NVML_EXPORT Return nvmlDeviceGetPersistenceMode(Device* device, uint32_t* mode) 
   return fixed(device, mode, kEnabled);
 }
 NVML_EXPORT Return nvmlDeviceGetComputeMode(Device* device, uint32_t* mode) { return fixed(device, mode, 0); }
-NVML_EXPORT Return nvmlDeviceGetDisplayMode(Device* device, uint32_t* mode) { return fixed(device, mode, kDisabled); }
+NVML_EXPORT Return nvmlDeviceGetDisplayMode(Device* device, uint32_t* mode) {
+  return fixed(device, mode, kDisabled);
+}
 NVML_EXPORT Return nvmlDeviceGetDisplayActive(Device* device, uint32_t* mode) {
   return fixed(device, mode, kDisabled);
 }
-NVML_EXPORT Return nvmlDeviceGetVirtualizationMode(Device* device, uint32_t* mode) { return fixed(device, mode, 0); }
+NVML_EXPORT Return nvmlDeviceGetVirtualizationMode(Device* device, uint32_t* mode) {
+  return fixed(device, mode, 0);
+}
 NVML_EXPORT Return nvmlDeviceGetAccountingMode(Device* device, uint32_t* mode) {
   return fixed(device, mode, kDisabled);
 }

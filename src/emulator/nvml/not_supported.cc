@@ -10,7 +10,8 @@ namespace tranche::emulator::nvml {
 // Performance monitoring counters are not emulated; programs ask first.
 NVML_EXPORT Return nvmlGpmQueryDeviceSupport(Device* device, GpmSupport* support) {
   return answer_one(device, support, [](const Gpu&, GpmSupport& answer) {
-    if (answer.version != 1 && answer.version != versioned<GpmSupport>(1)) return Return::argument_version_mismatch;
+    if (answer.version != 1 && answer.version != versioned<GpmSupport>(1))
+      return Return::argument_version_mismatch;
     answer.is_supported = 0;
     return Return::success;
   });
@@ -20,9 +21,9 @@ NVML_EXPORT Return nvmlGpmQueryDeviceSupport(Device* device, GpmSupport* support
   NVML_EXPORT Return name(Device* device) {                                    \
     return with_gpu(device, [](const Gpu&) { return Return::not_supported; }); \
   }
-#define NVML_NO_SERVER_HAS(name)                                                 \
-  NVML_EXPORT Return name() {                                                    \
-    return with_session([](const Session&) { return Return::not_supported; });   \
+#define NVML_NO_SERVER_HAS(name)                                               \
+  NVML_EXPORT Return name() {                                                  \
+    return with_session([](const Session&) { return Return::not_supported; }); \
   }
 
 NVML_NO_GPU_HAS(nvmlDeviceClearCpuAffinity)

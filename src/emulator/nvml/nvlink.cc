@@ -42,12 +42,22 @@ Return remote_pci(Device* device, uint32_t link, PciInfoV2* info_v2, PciInfoV3* 
     const uint32_t bus = kFirstSwitchBus + switch_of(gpu, link);
     const uint32_t id = kSwitchClassDevice << 16 | kSwitchVendor;
     if (info_v2 != nullptr) {
-      *info_v2 = {.bus_id = {}, .domain = 0, .bus = bus, .device = 0, .pci_device_id = id, .pci_subsystem_id = 0,
+      *info_v2 = {.bus_id = {},
+                  .domain = 0,
+                  .bus = bus,
+                  .device = 0,
+                  .pci_device_id = id,
+                  .pci_subsystem_id = 0,
                   .reserved = {}};
       std::snprintf(info_v2->bus_id.data(), info_v2->bus_id.size(), "0000:%02X:00.0", bus);
     } else {
-      *info_v3 = {.bus_id_legacy = {}, .domain = 0, .bus = bus, .device = 0, .pci_device_id = id,
-                  .pci_subsystem_id = 0, .bus_id = {}};
+      *info_v3 = {.bus_id_legacy = {},
+                  .domain = 0,
+                  .bus = bus,
+                  .device = 0,
+                  .pci_device_id = id,
+                  .pci_subsystem_id = 0,
+                  .bus_id = {}};
       std::snprintf(info_v3->bus_id_legacy.data(), info_v3->bus_id_legacy.size(), "0000:%02X:00.0", bus);
       std::snprintf(info_v3->bus_id.data(), info_v3->bus_id.size(), "00000000:%02X:00.0", bus);
     }

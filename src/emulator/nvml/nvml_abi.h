@@ -56,7 +56,8 @@ constexpr uint32_t versioned(uint32_t version) {
   return static_cast<uint32_t>(sizeof(T)) | version << 24;
 }
 
-inline constexpr uint32_t kNoInstance = 0xFFFFFFFF;  // GPU and compute instance outside MIG
+inline constexpr uint32_t kDisabled = 0, kEnabled = 1;  // of every on/off answer
+inline constexpr uint32_t kNoInstance = 0xFFFFFFFF;     // GPU and compute instance outside MIG
 
 struct Memory {
   uint64_t total, free, used;  // bytes; used includes the driver's reserve
@@ -182,7 +183,14 @@ inline constexpr uint64_t kEventXidCriticalError = 0x8;
 
 // Enumerations, as far as the emulator answers them.
 enum class ClockDomain : uint32_t { graphics = 0, sm = 1, memory = 2, video = 3 };
-enum class TopologyLevel : uint32_t { internal = 0, single = 10, multiple = 20, host_bridge = 30, node = 40, system = 50 };
+enum class TopologyLevel : uint32_t {
+  internal = 0,
+  single = 10,
+  multiple = 20,
+  host_bridge = 30,
+  node = 40,
+  system = 50
+};
 enum class PeerCapability : uint32_t { read = 0, write = 1, nvlink = 2, atomics = 3, pci = 4 };
 enum class PeerStatus : uint32_t { ok = 0, chipset_not_supported = 1, not_supported = 5 };
 

@@ -21,12 +21,17 @@ ProcessInfoV1 info_v1(const ProcessReading& process) {
   return {.pid = static_cast<uint32_t>(process.pid), .used_bytes = process.used_bytes};
 }
 ProcessInfoV2 info_v2(const ProcessReading& process) {
-  return {.pid = static_cast<uint32_t>(process.pid), .used_bytes = process.used_bytes,
-          .gpu_instance = kNoInstance, .compute_instance = kNoInstance};
+  return {.pid = static_cast<uint32_t>(process.pid),
+          .used_bytes = process.used_bytes,
+          .gpu_instance = kNoInstance,
+          .compute_instance = kNoInstance};
 }
 ProcessDetail detail(const ProcessReading& process) {
-  return {.pid = static_cast<uint32_t>(process.pid), .used_bytes = process.used_bytes,
-          .gpu_instance = kNoInstance, .compute_instance = kNoInstance, .used_protected_bytes = 0};
+  return {.pid = static_cast<uint32_t>(process.pid),
+          .used_bytes = process.used_bytes,
+          .gpu_instance = kNoInstance,
+          .compute_instance = kNoInstance,
+          .used_protected_bytes = 0};
 }
 
 template <class Info>
@@ -41,7 +46,8 @@ Return compute_processes(Device* device, uint32_t* count, Info* infos, Info (*in
 // Nothing draws on an emulated GPU, and no CUDA MPS server runs on it.
 template <class Info>
 Return no_processes(Device* device, uint32_t* count, Info* infos) {
-  return with_gpu(device, [&](const Gpu&) { return copy_list(count, infos, 0, [](uint32_t) { return Info{}; }); });
+  return with_gpu(device,
+                  [&](const Gpu&) { return copy_list(count, infos, 0, [](uint32_t) { return Info{}; }); });
 }
 
 std::vector<ProcessReading> busy_since(const Gpu& gpu, uint64_t last_seen_us) {
@@ -59,26 +65,33 @@ uint32_t memory_percent(const GpuReading& gpu, const ProcessReading& process) {
 
 }  // namespace
 
-NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses(Device* device, uint32_t* count, ProcessInfoV1* infos) {
+NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses(Device* device, uint32_t* count,
+                                                        ProcessInfoV1* infos) {
   return compute_processes(device, count, infos, info_v1);
 }
-NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v2(Device* device, uint32_t* count, ProcessInfoV2* infos) {
+NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v2(Device* device, uint32_t* count,
+                                                           ProcessInfoV2* infos) {
   return compute_processes(device, count, infos, info_v2);
 }
-NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v3(Device* device, uint32_t* count, ProcessInfoV2* infos) {
+NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v3(Device* device, uint32_t* count,
+                                                           ProcessInfoV2* infos) {
   return compute_processes(device, count, infos, info_v2);
 }
 
-NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses(Device* device, uint32_t* count, ProcessInfoV1* infos) {
+NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses(Device* device, uint32_t* count,
+                                                         ProcessInfoV1* infos) {
   return no_processes(device, count, infos);
 }
-NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses_v2(Device* device, uint32_t* count, ProcessInfoV2* infos) {
+NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses_v2(Device* device, uint32_t* count,
+                                                            ProcessInfoV2* infos) {
   return no_processes(device, count, infos);
 }
-NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses_v3(Device* device, uint32_t* count, ProcessInfoV2* infos) {
+NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses_v3(Device* device, uint32_t* count,
+                                                            ProcessInfoV2* infos) {
   return no_processes(device, count, infos);
 }
-NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses(Device* device, uint32_t* count, ProcessInfoV1* infos) {
+NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses(Device* device, uint32_t* count,
+                                                           ProcessInfoV1* infos) {
   return no_processes(device, count, infos);
 }
 NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses_v2(Device* device, uint32_t* count,

@@ -10,15 +10,23 @@ constexpr uint32_t kClockStepMhz = 15;
 
 // The graphics clock's place in its range, carried over to the video clock's.
 uint32_t video_clock(const Gpu& gpu, uint32_t graphics_mhz) {
-  return static_cast<uint32_t>(uint64_t{gpu.detail.video_clock_max_mhz} * graphics_mhz / gpu.board.clock_max_mhz);
+  return static_cast<uint32_t>(uint64_t{gpu.detail.video_clock_max_mhz} * graphics_mhz /
+                               gpu.board.clock_max_mhz);
 }
 
-Return clock_of(const Gpu& gpu, ClockDomain domain, uint32_t graphics_mhz, uint32_t memory_mhz, uint32_t& clock) {
+Return clock_of(const Gpu& gpu, ClockDomain domain, uint32_t graphics_mhz, uint32_t memory_mhz,
+                uint32_t& clock) {
   switch (domain) {
     case ClockDomain::graphics:
-    case ClockDomain::sm: clock = graphics_mhz; return Return::success;
-    case ClockDomain::memory: clock = memory_mhz; return Return::success;
-    case ClockDomain::video: clock = video_clock(gpu, graphics_mhz); return Return::success;
+    case ClockDomain::sm:
+      clock = graphics_mhz;
+      return Return::success;
+    case ClockDomain::memory:
+      clock = memory_mhz;
+      return Return::success;
+    case ClockDomain::video:
+      clock = video_clock(gpu, graphics_mhz);
+      return Return::success;
   }
   return Return::invalid_argument;
 }
@@ -96,7 +104,9 @@ NVML_EXPORT Return nvmlDeviceGetNumFans(Device* device, uint32_t* fans) {
     return Return::success;
   });
 }
-NVML_EXPORT Return nvmlDeviceGetFanSpeed(Device* device, uint32_t* percent) { return fan_speed(device, 0, percent); }
+NVML_EXPORT Return nvmlDeviceGetFanSpeed(Device* device, uint32_t* percent) {
+  return fan_speed(device, 0, percent);
+}
 NVML_EXPORT Return nvmlDeviceGetFanSpeed_v2(Device* device, uint32_t fan, uint32_t* percent) {
   return fan_speed(device, fan, percent);
 }
@@ -125,7 +135,8 @@ NVML_EXPORT Return nvmlDeviceGetPowerManagementMode(Device* device, uint32_t* mo
     return Return::success;
   });
 }
-NVML_EXPORT Return nvmlDeviceGetPowerManagementLimitConstraints(Device* device, uint32_t* least, uint32_t* most) {
+NVML_EXPORT Return nvmlDeviceGetPowerManagementLimitConstraints(Device* device, uint32_t* least,
+                                                                uint32_t* most) {
   return with_gpu(device, [&](const Gpu& gpu) {
     if (any_null(least, most)) return Return::invalid_argument;
     *least = gpu.detail.power_min_mw;
@@ -172,14 +183,15 @@ NVML_EXPORT Return nvmlDeviceGetSupportedMemoryClocks(Device* device, uint32_t* 
     });
   });
 }
-NVML_EXPORT Return nvmlDeviceGetSupportedGraphicsClocks(Device* device, uint32_t memory_clock, uint32_t* count,
-                                                        uint32_t* clocks) {
+NVML_EXPORT Return nvmlDeviceGetSupportedGraphicsClocks(Device* device, uint32_t memory_clock,
+                                                        uint32_t* count, uint32_t* clocks) {
   return with_gpu(device, [&](const Gpu& gpu) {
     if (memory_clock != gpu.board.memory_clock_mhz && memory_clock != gpu.board.memory_clock_idle_mhz) {
       return Return::not_found;
     }
     const uint32_t steps = (gpu.board.clock_max_mhz - gpu.board.clock_idle_mhz) / kClockStepMhz + 1;
-    return copy_list(count, clocks, steps, [&](uint32_t i) { return gpu.board.clock_max_mhz - i * kClockStepMhz; });
+    return copy_list(count, clocks, steps,
+                     [&](uint32_t i) { return gpu.board.clock_max_mhz - i * kClockStepMhz; });
   });
 }
 

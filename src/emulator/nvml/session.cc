@@ -1,6 +1,7 @@
 #include "emulator/nvml/session.h"
 
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,14 +50,35 @@ std::shared_ptr<DeviceModel> attached_model() {
   return g_attachment.model;
 }
 
+// Opens a node, patiently while its loop device is going away: another emulated server that ended has told
+// the kernel to forget the device, and for some 60 ms opening it answers ENXIO before it is made anew.
+int open_patiently(const DeviceNode& node) {
+  constexpr int kTries = 500;
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 2'000'000};
+  int opened = open_node(node);
+  for (int i = 0; i < kTries && opened < 0 && errno == ENXIO; ++i) {
+    struct stat status;
+    if (stat(("/dev/" + node.name).c_str(), &status) != 0 || !S_ISBLK(status.st_mode)) {
+      errno = ENXIO;
+      break;
+    }
+    nanosleep(&kPause, nullptr);
+    opened = open_node(node);
+  }
+  return opened;
+}
+
 // What the driver's library answers when it cannot open the control node.
 Return why_no_control_node(int error) {
   switch (error) {
     case ENOENT:
     case ENXIO:
-    case ENODEV: return Return::driver_not_loaded;
-    case EACCES: return Return::no_permission;
-    default: return Return::unknown;  // a device filter's EPERM reads "Unknown Error" on real servers too
+    case ENODEV:
+      return Return::driver_not_loaded;
+    case EACCES:
+      return Return::no_permission;
+    default:
+      return Return::unknown;  // a device filter's EPERM reads "Unknown Error" on real servers too
   }
 }
 
@@ -72,11 +94,11 @@ Return Session::open(std::shared_ptr<Session>& session) {
   std::shared_ptr<DeviceModel> model = attached_model();
   if (model == nullptr) return Return::driver_not_loaded;
   std::shared_ptr<Session> opened(new Session(std::move(model)));
-  const int control = open_node(control_node());
+  const int control = open_patiently(control_node());
   if (control < 0) return why_no_control_node(errno);
   opened->nodes_.push_back(control);
   for (uint32_t gpu = 0; gpu < opened->model_->gpu_count(); ++gpu) {
-    const int node = open_node(gpu_node(opened->model_->identity(gpu).minor));
+    const int node = open_patiently(gpu_node(opened->model_->identity(gpu).minor));
     if (node < 0) continue;
     opened->nodes_.push_back(node);
     opened->visible_.push_back(gpu);

@@ -44,9 +44,8 @@ NVML_EXPORT Return nvmlInitWithFlags(uint32_t flags) { return begin_session(flag
 NVML_EXPORT Return nvmlShutdown() { return end_session(); }
 
 NVML_EXPORT Return nvmlSystemGetDriverVersion(char* version, uint32_t length) {
-  return with_session([&](const Session& session) {
-    return copy_text(session.model().driver_version(), version, length);
-  });
+  return with_session(
+      [&](const Session& session) { return copy_text(session.model().driver_version(), version, length); });
 }
 
 // NVML's version is CUDA's major number before the driver's version.

@@ -19,8 +19,10 @@ Return write_set(uint32_t words, unsigned long* set, uint32_t number) {
   if (set == nullptr || words == 0) return Return::invalid_argument;
   for (uint32_t word = 0; word < words; ++word) {
     const uint32_t first = word * kLongBits;
-    if (number >= first + kLongBits) set[word] = ~0ul;
-    else set[word] = number > first ? (1ul << (number - first)) - 1 : 0;
+    if (number >= first + kLongBits)
+      set[word] = ~0ul;
+    else
+      set[word] = number > first ? (1ul << (number - first)) - 1 : 0;
   }
   return Return::success;
 }
@@ -43,10 +45,12 @@ PeerStatus peer_status(const Gpu& first, const Gpu& second, PeerCapability capab
   const bool nvlink = alike && first.board.nvlinks > 0;
   switch (capability) {
     case PeerCapability::nvlink:
-    case PeerCapability::atomics: return nvlink ? PeerStatus::ok : PeerStatus::not_supported;
+    case PeerCapability::atomics:
+      return nvlink ? PeerStatus::ok : PeerStatus::not_supported;
     case PeerCapability::read:
     case PeerCapability::write:
-    case PeerCapability::pci: break;
+    case PeerCapability::pci:
+      break;
   }
   if (first.board.fan || second.board.fan) return PeerStatus::chipset_not_supported;
   return alike ? PeerStatus::ok : PeerStatus::not_supported;
@@ -104,7 +108,8 @@ NVML_EXPORT Return nvmlDeviceGetCpuAffinityWithinScope(Device* device, uint32_t 
   if (!is_scope(scope)) return with_gpu(device, [](const Gpu&) { return Return::invalid_argument; });
   return cpu_affinity(device, words, set);
 }
-NVML_EXPORT Return nvmlDeviceGetMemoryAffinity(Device* device, uint32_t words, unsigned long* set, uint32_t scope) {
+NVML_EXPORT Return nvmlDeviceGetMemoryAffinity(Device* device, uint32_t words, unsigned long* set,
+                                               uint32_t scope) {
   return with_gpu(device, [&](const Gpu&) {
     return is_scope(scope) ? write_set(words, set, 1) : Return::invalid_argument;
   });

@@ -1,0 +1,92 @@
+// -G, --gpu-mem, --gpu-compute and --exclusive: one request out of four options.
+#include "base/quantity_text.h"
+#include "cli/job_request.h"
+#include "cli/option_error.h"
+#include "cli/text.h"
+#include "codec/limits.h"
+
+namespace tranche::cli {
+namespace {
+
+Result<MilliGpu> parse_percent(std::string_view text) {
+  if (!text.ends_with('%')) return invalid("write a percentage of one GPU, such as 30%, not " + in_quotes(text));
+  TRY_ASSIGN(const int64_t thousandths, parse_thousandths(text.substr(0, text.size() - 1)));
+  // 30% is 30,000 thousandths of a percent and 300 milli-GPU.
+  const int64_t milli = thousandths / 100;
+  if (milli < 1 || milli > kWholeGpu.count() || thousandths % 100 != 0) {
+    return invalid("the percentage lies between 0.1% and 100%, in steps of 0.1%, not " + in_quotes(text));
+  }
+  return MilliGpu(milli);
+}
+
+// The number part of -G: "2" whole GPUs or "0.5" of one.
+Result<void> parse_gpu_amount(std::string_view text, GpuRequest& gpu) {
+  TRY_OPTION(const int64_t milli, "--gpus", parse_thousandths(text));
+  if (milli % kWholeGpu.count() == 0) {
+    if (milli / kWholeGpu.count() > limits::kGpusPerTaskMax) {
+      return invalid("--gpus: " + in_quotes(text) + " GPUs are more than any machine has");
+    }
+    gpu.count = static_cast<uint32_t>(milli / kWholeGpu.count());
+    return {};
+  }
+  if (milli > kWholeGpu.count()) {
+    return invalid("--gpus: " + in_quotes(text) + " is neither a whole number of GPUs nor a part of one; write 2 or 0.5");
+  }
+  gpu.count = 1;
+  gpu.kind = SliceKind::fraction;
+  gpu.compute = MilliGpu(milli);
+  return {};
+}
+
+}  // namespace
+
+Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
+  GpuRequest gpu;
+  const std::string* amount = arguments.find("gpus");
+  const std::string* memory = arguments.find("gpu-mem");
+  const std::string* compute = arguments.find("gpu-compute");
+  if (amount != nullptr) {
+    const size_t colon = amount->find(':');
+    const bool typed = colon != std::string::npos;
+    if (typed) gpu.type = amount->substr(0, colon);
+    // "-G h100-80" alone is one of that type; no type begins with a digit, a dot or a sign.
+    const bool begins_like_number = std::string_view("0123456789.-+:").find(amount->front()) != std::string_view::npos;
+    if (typed && begins_like_number) {
+      return invalid("--gpus: write TYPE:N, such as h100-80:2, not " + in_quotes(*amount));
+    }
+    const bool is_type = !typed && !begins_like_number;
+    if (is_type) {
+      gpu.type = *amount;
+      gpu.count = 1;
+    } else {
+      TRY(parse_gpu_amount(typed ? std::string_view(*amount).substr(colon + 1) : *amount, gpu));
+    }
+  }
+  if (memory == nullptr && compute == nullptr) {
+    if (arguments.has("exclusive") && gpu.kind == SliceKind::fraction) {
+      return invalid("--exclusive and a fraction contradict each other; ask for -G 1");
+    }
+    return gpu;
+  }
+  if (arguments.has("exclusive")) return invalid("--exclusive and --gpu-mem or --gpu-compute contradict each other");
+  if (amount == nullptr) gpu.count = 1;
+  if (gpu.count == 0) return invalid("--gpus: 0 GPUs have no memory or compute to ask for");
+  if (compute != nullptr && gpu.kind == SliceKind::fraction) {
+    return invalid("--gpu-compute: -G " + *amount + " says the compute already; give one of the two");
+  }
+  gpu.kind = SliceKind::fraction;
+  if (memory != nullptr) {
+    if (memory->find("..") != std::string::npos) {
+      return fail(ErrorCode::not_available_yet,
+                  "--gpu-mem A..B is not available yet; write the memory that it needs at most, such as --gpu-mem 20G");
+    }
+    TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(*memory));
+    if (gpu.memory.count() == 0) return invalid("--gpu-mem: write the memory that it needs, such as 20G");
+  }
+  if (compute != nullptr) {
+    TRY_OPTION(gpu.compute, "--gpu-compute", parse_percent(*compute));
+  }
+  return gpu;
+}
+
+}  // namespace tranche::cli

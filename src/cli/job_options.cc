@@ -1,0 +1,54 @@
+#include "cli/job_options.h"
+
+namespace tranche::cli {
+namespace {
+
+constexpr std::string_view kWholeOrFraction = "ask for whole GPUs (-G 2) or a fraction (-G 0.5) instead";
+constexpr std::string_view kNoNotify = "'tranche wait ID' returns when a job ends, with its exit code";
+
+constexpr Option kResources[] = {
+    {"-G,--gpus", "N|TYPE:N|0.5", "GPUs for each task: a number, a number of a type, or a fraction of one"},
+    {"--gpu-mem", "SIZE", "GPU memory of a fraction, for each GPU: 20G"},
+    {"--gpu-compute", "PERCENT", "compute of a fraction: 30%"},
+    {"--exclusive", "", "whole GPUs, shared with nobody (what -G N means anyway)"},
+    {"--mig", "PROFILE", "a MIG instance: 2g.20gb", kWholeOrFraction},
+    {"--turns", "QUANTUM", "turns on whole GPUs with other jobs", kWholeOrFraction},
+    {"--nvlink", "", "only GPUs joined by NVLink", "GPUs that are joined best are preferred anyway"},
+    {"-c,--cpus,--cpus-per-task", "N", "CPU cores for each task; 0.5 is half a core"},
+    {"--mem", "SIZE", "host memory limit for each task: 32G; a bare number is MiB"},
+    {"-n,--tasks,--ntasks", "N|MIN-MAX", "tasks that start together or not at all"},
+    {"-t,--time", "DURATION", "time limit: 90 (minutes), 2h, 1d12h, 1-12:00:00"},
+};
+
+constexpr Option kJob[] = {
+    {"-J,--name,--job-name", "NAME", "name of the job"},
+    {"-q,--queue,-p,--partition", "PATH", "queue: physics/vision"},
+    {"-A,--project,--account", "NAME", "project to charge", "name its queue with -q, as in -q physics/vision"},
+    {"--class", "CLASS", "training, inference or interactive"},
+    {"--priority", "N", "higher runs first within the queue"},
+    {"-d,--dependency", "KIND:ID[:ID]", "afterok, afternotok, afterany or after (its start); several with commas"},
+    {"-a,--array", "1-9%3", "one job for each index, at most 3 at a time"},
+    {"-H,--hold", "", "do not start before 'tranche release'"},
+    {"--begin", "TIME", "not before: 08:30, 2026-12-01T08:30, now+2h"},
+    {"--deadline", "TIME", "end before this time", "a time limit (-t) bounds the run itself"},
+    {"-o,--output", "FILE", "standard output; %j is the job, %x its name (default tranche-%j.out)"},
+    {"-e,--error", "FILE", "standard error (default: where the output goes)"},
+    {"-i,--input", "FILE", "standard input (default: /dev/null)"},
+    {"-D,--chdir", "DIRECTORY", "working directory (default: this one)"},
+    {"--export", "ALL|NONE|LIST", "environment: ALL, NONE, ALL,NAME=value or NAME,NAME=value"},
+    {"--requeue", "", "run again if its node fails"},
+    {"--no-requeue", "", "end as node_failed instead"},
+    {"--grace", "DURATION", "time between SIGTERM and SIGKILL: 30s"},
+    {"--signal", "SIGNAL@TIME", "a signal before the time limit", "SIGTERM comes --grace before SIGKILL"},
+    {"--notify", "WHERE:EVENT", "tell somebody when it starts or ends", kNoNotify},
+    {"--image", "IMAGE", "run in a container image", "the command runs in this machine's own file system"},
+    {"--reservation", "ID", "run inside a booking", "there are no bookings yet"},
+    {"--snapshot", "", "copy the source tree at submission", "a script's own text is kept from submission on"},
+};
+
+}  // namespace
+
+std::span<const Option> resource_options() { return kResources; }
+std::span<const Option> job_options() { return kJob; }
+
+}  // namespace tranche::cli

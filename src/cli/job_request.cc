@@ -1,0 +1,155 @@
+#include "cli/job_request.h"
+
+#include <sys/stat.h>
+
+#include <map>
+
+#include "base/quantity_text.h"
+#include "cli/option_error.h"
+#include "cli/session.h"
+#include "cli/text.h"
+#include "codec/limits.h"
+
+namespace tranche::cli {
+namespace {
+
+mode_t current_umask() {
+  const mode_t mask = umask(0);
+  umask(mask);
+  return mask;
+}
+
+bool is_variable_name(std::string_view name) {
+  const bool has_space = name.find_first_of(" \t\r\n") != std::string_view::npos;
+  return !name.empty() && !has_space && (name[0] < '0' || name[0] > '9');
+}
+
+std::string absolute(const Session& session, std::string_view path) {
+  if (path.starts_with('/')) return std::string(path);
+  return session.setup().directory + "/" + std::string(path);
+}
+
+void take_text(const Arguments& arguments, std::string_view key, std::optional<std::string>& target) {
+  if (const std::string* value = arguments.find(key)) target = *value;
+}
+
+Result<void> take_when_and_how(const Session& session, const Arguments& arguments, api::SubmitRequest& request) {
+  if (const std::string* value = arguments.find("time")) {
+    if (*value == "0" || *value == "unlimited" || *value == "UNLIMITED" || *value == "infinite") {
+      return invalid("--time: every job has a limit; write the longest that it may need, such as 7d");
+    }
+    TRY_OPTION(request.time_limit, "--time", parse_duration(*value));
+  }
+  if (const std::string* value = arguments.find("grace")) {
+    TRY_OPTION(request.grace, "--grace", parse_duration(*value));
+  }
+  if (const std::string* value = arguments.find("begin")) {
+    TRY_OPTION(request.begin, "--begin", parse_begin(*value, session.setup().now));
+  }
+  if (const std::string* value = arguments.find("dependency")) {
+    TRY_OPTION(request.dependencies, "--dependency", parse_dependencies(*value));
+  }
+  if (const std::string* value = arguments.find("array")) {
+    TRY_OPTION(request.array, "--array", parse_array(*value));
+  }
+  request.held = arguments.has("hold");
+  if (arguments.has("requeue") && arguments.has("no-requeue")) {
+    return invalid("--requeue and --no-requeue contradict each other; give one");
+  }
+  if (arguments.has("requeue")) request.requeue = true;
+  if (arguments.has("no-requeue")) request.requeue = false;
+  return {};
+}
+
+Result<void> take_resources(const Arguments& arguments, api::SubmitRequest& request) {
+  TRY_ASSIGN(const GpuRequest gpu, parse_gpu_request(arguments));
+  if (gpu.count > 0) request.gpu = gpu;
+  if (const std::string* value = arguments.find("cpus")) {
+    TRY_OPTION(const int64_t milli, "--cpus", parse_thousandths(*value));
+    if (milli < 1 || milli > limits::kCpuMilliMax) return invalid("--cpus: write at least 0.001, such as 4");
+    request.cpu = MilliCpu(milli);
+  }
+  if (const std::string* value = arguments.find("mem")) {
+    TRY_OPTION(request.memory, "--mem", parse_memory(*value));
+    if (request.memory->count() == 0) return invalid("--mem: write the memory that it needs, such as 32G");
+  }
+  if (const std::string* value = arguments.find("tasks")) {
+    TRY_OPTION(request.tasks, "--tasks", parse_task_count(*value));
+  }
+  return {};
+}
+
+Result<void> take_rank(const Arguments& arguments, api::SubmitRequest& request) {
+  take_text(arguments, "name", request.name);
+  take_text(arguments, "queue", request.queue);
+  if (const std::string* value = arguments.find("class")) {
+    request.job_class = from_string<JobClass>(*value);
+    if (!request.job_class) {
+      return invalid("--class: there are training, inference and interactive, not " + in_quotes(*value));
+    }
+  }
+  if (const std::string* value = arguments.find("priority")) {
+    const bool negative = value->starts_with('-');
+    TRY_OPTION(const int64_t priority, "--priority",
+               parse_integer(std::string_view(*value).substr(negative ? 1 : 0), 0, limits::kPriorityMax, "a priority"));
+    request.priority = static_cast<int32_t>(negative ? -priority : priority);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::pair<std::string, std::string>>> parse_export(std::string_view text,
+                                                                      const std::vector<std::string>& environment,
+                                                                      std::vector<std::string>& left_out) {
+  std::map<std::string, std::string> chosen;
+  std::map<std::string, std::string> all;
+  for (const std::string& entry : environment) {
+    const size_t equals = entry.find('=');
+    if (equals == std::string::npos || equals == 0) continue;
+    if (is_valid_utf8(entry)) {
+      all.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+    } else {
+      left_out.push_back(entry.substr(0, equals));
+    }
+  }
+  const std::vector<std::string> parts = split(text, ',');
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string& part = parts[i];
+    const size_t equals = part.find('=');
+    const bool is_word = i == 0 && equals == std::string::npos;
+    if (is_word && (part == "ALL" || part == "all")) {
+      chosen = all;
+    } else if (is_word && (part == "NONE" || part == "none" || part == "NIL")) {
+      continue;
+    } else if (!is_variable_name(part.substr(0, equals))) {
+      return invalid("write ALL, NONE, NAME or NAME=value with commas between them, not " + in_quotes(part));
+    } else if (equals != std::string::npos) {
+      chosen[part.substr(0, equals)] = part.substr(equals + 1);
+    } else if (const auto found = all.find(part); found != all.end()) {
+      chosen.insert(*found);
+    }
+  }
+  return std::vector<std::pair<std::string, std::string>>(chosen.begin(), chosen.end());
+}
+
+Result<api::SubmitRequest> make_submit_request(Session& session, const Arguments& arguments) {
+  api::SubmitRequest request;
+  TRY(take_resources(arguments, request));
+  TRY(take_rank(arguments, request));
+  TRY(take_when_and_how(session, arguments, request));
+  take_text(arguments, "output", request.stdout_path);
+  take_text(arguments, "error", request.stderr_path);
+  take_text(arguments, "input", request.stdin_path);
+  request.directory = absolute(session, arguments.value_or("chdir", session.setup().directory));
+  request.umask = static_cast<uint32_t>(current_umask());
+  std::vector<std::string> left_out;
+  TRY_OPTION(request.environment, "--export",
+             parse_export(arguments.value_or("export", "ALL"), session.setup().environment, left_out));
+  for (const std::string& name : left_out) {
+    session.warn("the variable " + in_quotes(name) + " is not UTF-8 text and is left out");
+  }
+  return request;
+}
+
+}  // namespace tranche::cli

@@ -1,0 +1,39 @@
+// The options of a job into the request that is sent. Errors are invalid_argument or not_available_yet and name
+// the option.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "cli/arguments.h"
+#include "codec/api.h"
+
+namespace tranche::cli {
+
+class Session;
+
+// Fills everything but what is to be executed (argv or script). Reads no file; the environment, directory and
+// clock are the session's.
+Result<api::SubmitRequest> make_submit_request(Session& session, const Arguments& arguments);
+
+// --- parts, for tests -------------------------------------------------------------------------------------
+// -G with --gpu-mem, --gpu-compute and --exclusive. `count` 0 is no GPU.
+Result<GpuRequest> parse_gpu_request(const Arguments& arguments);
+// "afterok:7:8,afterany:9"
+Result<std::vector<Dependency>> parse_dependencies(std::string_view text);
+// "1-9%3", "1,5-8", "0-20:5"
+Result<ArraySpec> parse_array(std::string_view text);
+// "4" or "2-4"
+Result<api::TaskCount> parse_task_count(std::string_view text);
+// RFC 3339, "2026-12-01T08:30[:00]" and "08:30" in local time, "now+2h". Never in the past for "08:30".
+Result<Time> parse_begin(std::string_view text, Time now);
+// ALL, NONE, "ALL,A=b", "A,B=c". Variables that are not UTF-8 are left out and named in `left_out`.
+Result<std::vector<std::pair<std::string, std::string>>> parse_export(std::string_view text,
+                                                                      const std::vector<std::string>& environment,
+                                                                      std::vector<std::string>& left_out);
+
+}  // namespace tranche::cli

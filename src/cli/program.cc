@@ -1,0 +1,28 @@
+#include "cli/program.h"
+
+#include "cli/command_line.h"
+#include "cli/session.h"
+#include "cli/text.h"
+
+namespace tranche::cli {
+namespace {
+
+int explain_failure(Session& session, const Error& error) {
+  // Sentences may carry what others wrote (a queue's name, a file's path): nothing of it may act on the terminal.
+  session.warn(printable(error.message()));
+  return exit_code(error.code());
+}
+
+}  // namespace
+
+int run_program(Session& session, std::vector<std::string> words) {
+  const Result<CommandLine> line = parse_command_line(std::move(words));
+  if (!line) return explain_failure(session, line.error());
+  if (const std::string* socket = line->arguments.find("socket")) session.socket_path = *socket;
+  session.quiet = line->arguments.has("quiet");
+  const Result<int> code = line->verb->run(session, line->arguments);
+  session.flush();
+  return code ? *code : explain_failure(session, code.error());
+}
+
+}  // namespace tranche::cli

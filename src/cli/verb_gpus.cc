@@ -1,0 +1,118 @@
+// tranche gpus: every GPU, what it holds and how it does; and an operator's drain and undrain.
+#include "base/quantity_text.h"
+#include "cli/arguments.h"
+#include "cli/daemon.h"
+#include "cli/job_text.h"
+#include "cli/option_error.h"
+#include "cli/session.h"
+#include "cli/table.h"
+#include "cli/text.h"
+#include "cli/verbs.h"
+
+namespace tranche::cli {
+namespace {
+
+std::string optional_text(bool known, const std::string& text) { return known ? text : "?"; }
+
+std::string health_text(const api::GpuStatus& gpu) {
+  std::string text = gpu.drained ? "drained" : std::string(to_string(gpu.health));
+  if (gpu.drained && gpu.health != Health::ok) text += ", " + std::string(to_string(gpu.health));
+  return text;
+}
+
+Style health_style(const api::GpuStatus& gpu) {
+  if (gpu.health == Health::failed || gpu.health == Health::lost) return Style::kRed;
+  return gpu.drained || gpu.health == Health::degraded ? Style::kYellow : Style::kGreen;
+}
+
+std::string memory_text(const api::GpuStatus& gpu) {
+  return optional_text(gpu.memory_used.has_value(), format_memory(gpu.memory_used.value_or(MiB(0)))) + "/" +
+         format_memory(gpu.memory_total);
+}
+
+std::string free_text(const api::GpuStatus& gpu) {
+  if (gpu.compute_free.count() == 0) return "-";
+  if (gpu.compute_free == kWholeGpu) return "all";
+  return format_thousandths(gpu.compute_free.count()) + " " + format_memory(gpu.memory_free_for_slices);
+}
+
+// "7 ada whole, 9 bob 0.5 unenforced (unmanaged: eve 1G)"
+std::string holders_text(const api::GpuStatus& gpu) {
+  std::string text;
+  for (const api::SliceRow& slice : gpu.slices) {
+    text += (text.empty() ? "" : ", ") + std::to_string(slice.job.value()) + " " + slice.user + " " + slice_text(slice);
+  }
+  // Who uses a GPU without asking is named: the others wait because of it.
+  for (const api::GpuProcess& process : gpu.processes) {
+    if (process.job) continue;
+    text += (text.empty() ? "" : ", ") + std::string("unmanaged: ") + process.user + " pid " + std::to_string(process.pid);
+    if (process.memory) text += " " + format_memory(*process.memory);
+  }
+  if (!gpu.reason.empty()) text += (text.empty() ? "" : "; ") + gpu.reason;
+  return text;
+}
+
+Table gpu_table(const std::vector<api::GpuStatus>& gpus) {
+  Table table({{.title = "GPU", .right = true},
+               {.title = "TYPE"},
+               {.title = "HEALTH"},
+               {.title = "UTIL", .right = true},
+               {.title = "MEMORY", .right = true},
+               {.title = "TEMP", .right = true},
+               {.title = "POWER", .right = true},
+               {.title = "FREE", .width_min = 4},
+               {.title = "HELD BY", .width_min = 12}});
+  for (const api::GpuStatus& gpu : gpus) {
+    table.add({{std::to_string(gpu.index)},
+               {gpu.type},
+               {health_text(gpu), health_style(gpu)},
+               {gpu.utilisation_percent ? std::to_string(*gpu.utilisation_percent) + "%" : "?"},
+               {memory_text(gpu)},
+               {gpu.temperature_celsius ? std::to_string(*gpu.temperature_celsius) + "C" : "?"},
+               {gpu.power_milliwatts ? std::to_string(*gpu.power_milliwatts / 1000) + "W" : "?"},
+               {free_text(gpu)},
+               {holders_text(gpu)}});
+  }
+  return table;
+}
+
+Result<int> drain(Session& session, const Arguments& arguments, bool drained) {
+  if (arguments.words.size() != 2) {
+    return invalid("name the GPU by its index: tranche gpus " + arguments.words.front() + " 3");
+  }
+  TRY_ASSIGN(const int64_t index, parse_integer(arguments.words[1], 0, UINT32_MAX, "a GPU's index"));
+  const std::string* reason = arguments.find("reason");
+  if (drained && reason == nullptr) return invalid("say why, for those who wait: --reason 'fan replaced on Monday'");
+  if (!drained && reason != nullptr) return invalid("--reason belongs to drain; undrain needs none");
+  Daemon daemon(session);
+  const std::string target = "/v1/gpus/" + std::to_string(index) + (drained ? "/drain" : "/undrain");
+  const std::string body = drained ? api::encode(api::DrainRequest{.reason = *reason}) : std::string();
+  TRY(daemon.post(target, body));
+  session.print("GPU " + std::to_string(index) + (drained ? " drained: what runs goes on, nothing new starts\n"
+                                                          : " takes new work again\n"));
+  return 0;
+}
+
+}  // namespace
+
+Result<int> run_gpus(Session& session, const Arguments& arguments) {
+  if (!arguments.words.empty()) {
+    const std::string& what = arguments.words.front();
+    if (what == "drain") return drain(session, arguments, true);
+    if (what == "undrain") return drain(session, arguments, false);
+    return invalid(in_quotes(what) + " is not known here; write: tranche gpus [drain|undrain INDEX]");
+  }
+  if (arguments.has("reason")) return invalid("--reason belongs to: tranche gpus drain INDEX");
+  Daemon daemon(session);
+  TRY_ASSIGN(const std::string json, daemon.get("/v1/gpus"));
+  if (arguments.has("json")) {
+    session.print_json(json);
+    return 0;
+  }
+  TRY_ASSIGN(const api::GpuList list, Daemon::decoded<api::GpuList>(json));
+  session.print(gpu_table(list.gpus).render(session.look(), !arguments.has("no-header")));
+  if (list.gpus.empty()) session.note("this server has no GPU; 'tranche doctor' says what is missing\n");
+  return 0;
+}
+
+}  // namespace tranche::cli

@@ -1,0 +1,43 @@
+// tranche queue: the tree of queues, their bounds and their load.
+#include "base/quantity_text.h"
+#include "cli/arguments.h"
+#include "cli/daemon.h"
+#include "cli/queue_list.h"
+#include "cli/session.h"
+#include "cli/table.h"
+#include "cli/verbs.h"
+
+namespace tranche::cli {
+
+Result<int> run_queue(Session& session, const Arguments& arguments) {
+  Daemon daemon(session);
+  TRY_ASSIGN(const std::string json, daemon.get("/v1/queues"));
+  if (arguments.has("json")) {
+    session.print_json(json);
+    return 0;
+  }
+  TRY_ASSIGN(const api::QueueList list, Daemon::decoded<api::QueueList>(json));
+  Table table({{.title = "QUEUE", .width_min = 10},
+               {.title = "QUOTA", .right = true},
+               {.title = "LIMIT", .right = true},
+               {.title = "WEIGHT", .right = true},
+               {.title = "PRIORITY", .right = true},
+               {.title = "USED", .right = true},
+               {.title = "RUNNING", .right = true},
+               {.title = "WAITING", .right = true}});
+  for (const api::QueueRow& queue : list.queues) {
+    table.add({{queue_tree_text(queue.path)},
+               {gpus_or_dash(queue.has_quota, queue.quota)},
+               {gpus_or_dash(queue.has_limit, queue.limit)},
+               {std::to_string(queue.weight)},
+               {std::to_string(queue.priority)},
+               {format_thousandths(queue.used.count())},
+               {std::to_string(queue.jobs_running)},
+               {std::to_string(queue.jobs_waiting)}});
+  }
+  session.print(table.render(session.look(), !arguments.has("no-header")));
+  if (list.queues.empty()) session.note("there is no queue yet; the first job of a user makes one\n");
+  return 0;
+}
+
+}  // namespace tranche::cli

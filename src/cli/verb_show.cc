@@ -1,0 +1,168 @@
+// tranche show: everything about a job.
+#include "base/quantity_text.h"
+#include "cli/arguments.h"
+#include "cli/daemon.h"
+#include "cli/explanation_text.h"
+#include "cli/job_ids.h"
+#include "cli/job_text.h"
+#include "cli/session.h"
+#include "cli/table.h"
+#include "cli/text.h"
+#include "cli/verbs.h"
+
+namespace tranche::cli {
+namespace {
+
+class Page {
+ public:
+  void line(std::string_view title, const std::string& text) {
+    if (text.empty()) return;
+    constexpr size_t kTitleWidth = 13;
+    std::string row(title);
+    row.resize(std::max(kTitleWidth, row.size() + 1), ' ');
+    text_ += row + printable(text) + "\n";
+  }
+  void raw(std::string_view text) { text_ += text; }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// Words as a shell would need them, so that a line can be copied.
+std::string command_text(const std::vector<std::string>& argv) {
+  std::string text;
+  for (const std::string& word : argv) {
+    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}~#!") == std::string::npos;
+    if (!text.empty()) text += ' ';
+    if (plain) {
+      text += word;
+      continue;
+    }
+    text += '\'';
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += '\'';
+  }
+  return text;
+}
+
+std::string_view dependency_text(DependencyKind kind) {
+  switch (kind) {
+    case DependencyKind::after_ok: return "afterok";
+    case DependencyKind::after_not_ok: return "afternotok";
+    case DependencyKind::after_any: return "afterany";
+    case DependencyKind::after_start: return "after";
+  }
+  return "?";
+}
+
+std::string dependencies_text(const std::vector<Dependency>& dependencies) {
+  std::string text;
+  for (const Dependency& dependency : dependencies) {
+    if (!text.empty()) text += ", ";
+    text += std::string(dependency_text(dependency.kind)) + ":" + std::to_string(dependency.job.value());
+  }
+  return text;
+}
+
+void add_heading(Page& page, const Session& session, const api::JobDetail& job) {
+  std::string heading = job_label(job);
+  if (job.name) heading += " " + in_quotes(*job.name);
+  page.raw(styled(session.look(), Style::kBold, heading) + "  " +
+           styled(session.look(), state_style(job.state), to_string(job.state)) + "\n");
+}
+
+void add_request(Page& page, const api::JobDetail& job) {
+  page.line("User", job.user);
+  page.line("Queue", job.queue);
+  page.line("Class", std::string(to_string(job.job_class)) + ", priority " + std::to_string(job.priority));
+  page.line("GPU", gpu_text(job));
+  if (!job.gpus.empty()) page.line("GPUs held", indices_text(job.gpus));
+  if (job.started && !is_final(job.state)) {
+    page.line("Share", job.over_quota ? "over its queue's quota: may be reclaimed by queues within theirs"
+                                      : "within its queue's quota: not reclaimed by other queues");
+  }
+  if (job.array) {
+    page.line("Array", std::to_string(job.array->first.value()) + ", element " + std::to_string(job.array->index));
+  }
+  page.line("Depends on", dependencies_text(job.dependencies));
+}
+
+void add_times(Page& page, const Session& session, const api::JobDetail& job) {
+  page.line("Submitted", local_time_text(job.submitted));
+  if (job.started) page.line("Started", local_time_text(*job.started));
+  if (job.ended) page.line("Ended", local_time_text(*job.ended));
+  page.line("Ran", elapsed_text(job, session.setup().now) + " of " + duration_text(job.time_limit));
+  if (job.attempt > 1) page.line("Attempt", std::to_string(job.attempt));
+  if (is_final(job.state)) {
+    std::string exit = exit_text(job);
+    if (job.cause) exit += " (" + std::string(to_string(*job.cause)) + ")";
+    page.line("Exit", exit);
+  }
+  page.line("Reason", job.reason.value_or(""));
+}
+
+void add_private(Page& page, const api::JobDetail& job) {
+  if (job.argv) page.line("Command", command_text(*job.argv));
+  page.line("Directory", job.directory.value_or(""));
+  page.line("Output", job.stdout_path.value_or(""));
+  if (job.stderr_path != job.stdout_path) page.line("Error", job.stderr_path.value_or(""));
+}
+
+std::string tasks_text(const Session& session, const api::JobDetail& job) {
+  Table table({{.title = "  TASK", .right = true}, {.title = "STATE"}, {.title = "NODE"}, {.title = "PID", .right = true},
+               {.title = "EXIT"}, {.title = "GPU UUIDS", .width_min = 12}});
+  for (const api::TaskDetail& task : job.tasks) {
+    std::string uuids;
+    for (const std::string& uuid : task.gpus) uuids += (uuids.empty() ? "" : ",") + uuid;
+    api::JobSummary ended;  // a task's end reads like a job's
+    ended.exit_code = task.exit_code;
+    ended.signal = task.signal;
+    table.add({{std::to_string(task.rank)},
+               {std::string(to_string(task.state)), state_style(task.state)},
+               {task.node},
+               {task.pid ? std::to_string(*task.pid) : "-"},
+               {exit_text(ended)},
+               {uuids}});
+  }
+  return table.empty() ? "" : "Tasks\n" + table.render(session.look());
+}
+
+std::string history_text(const Session& session, const api::JobDetail& job) {
+  Table table({{.title = ""}, {.title = ""}, {.title = "", .width_min = 10}});
+  for (const api::HistoryEntry& entry : job.history) {
+    table.add({{"  " + local_time_text(entry.time)}, {std::string(to_string(entry.state))}, {entry.reason}});
+  }
+  return table.empty() ? "" : "History\n" + table.render(session.look(), false);
+}
+
+std::string job_page(const Session& session, const api::JobDetail& job) {
+  Page page;
+  add_heading(page, session, job);
+  add_request(page, job);
+  add_times(page, session, job);
+  add_private(page, job);
+  page.raw(tasks_text(session, job));
+  page.raw(history_text(session, job));
+  if (job.explanation && !is_final(job.state) && !job.started) page.raw(explanation_text(*job.explanation, session.setup().now));
+  return page.text();
+}
+
+}  // namespace
+
+Result<int> run_show(Session& session, const Arguments& arguments) {
+  Daemon daemon(session);
+  TRY_ASSIGN(const std::vector<api::JobDetail> jobs, find_jobs(daemon, session, arguments.words, BareArray::kFirst));
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (arguments.has("json")) {  // one document a line
+      TRY_ASSIGN(const std::string json, daemon.get("/v1/jobs/" + std::to_string(jobs[i].job.value())));
+      session.print_json(json);
+    } else {
+      if (i > 0) session.print("\n");
+      session.print(job_page(session, jobs[i]));
+    }
+  }
+  return 0;
+}
+
+}  // namespace tranche::cli

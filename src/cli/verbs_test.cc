@@ -1,0 +1,366 @@
+// The verbs as a user meets them: words in, requests to the daemon, text and exit code out.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "cli/fake_daemon.h"
+#include "cli/job_text.h"
+#include "codec/api.h"
+
+namespace tranche::cli {
+namespace {
+
+using testing::FakeDaemon;
+using testing::FakeReply;
+using testing::FakeRequest;
+using testing::Outcome;
+using testing::problem;
+using testing::run_words;
+using testing::TemporaryDirectory;
+using testing::write_text;
+
+constexpr std::string_view kNobody = "/nonexistent/tranche.sock";
+
+api::JobDetail job_seven() {
+  api::JobDetail job;
+  job.job = JobId(7);
+  job.display = "7";
+  job.user = "ada";
+  job.uid = 1000;
+  job.queue = "physics/ada";
+  job.state = JobState::running;
+  job.submitted = Time(1'796'000'000'000'000'000);
+  job.started = job.submitted + kMinute;
+  job.time_limit = kHour;
+  job.gpu.count = 1;
+  job.gpus = {3};
+  return job;
+}
+
+std::string submitted(uint64_t id) {
+  api::SubmitResponse response;
+  response.job = JobId(id);
+  response.state = JobState::running;
+  return api::encode(response);
+}
+
+api::SubmitRequest only_request(const FakeDaemon& daemon) {
+  const std::vector<FakeRequest> requests = daemon.requests();
+  EXPECT_EQ(requests.size(), 1U);
+  Result<api::SubmitRequest> request = api::decode<api::SubmitRequest>(requests.at(0).body);
+  EXPECT_TRUE(request.has_value()) << request.error().message();
+  return std::move(*request);
+}
+
+TEST(Verbs, DaemonNotThere) {
+  const Outcome outcome = run_words(std::string(kNobody), {"ls"});
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_TRUE(outcome.error.starts_with("tranche: ")) << outcome.error;
+  EXPECT_EQ(outcome.output, "");
+}
+
+TEST(Verbs, SubmitSendsTheCommand) {
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.status = 201, .body = submitted(7)}; });
+  const Outcome outcome =
+      run_words(daemon.socket_path(), {"submit", "-G", "0.5", "-t", "90", "--idempotency-key", "k1", "--", "echo", "a b"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.output, "job 7 running, time limit 1h30m\n");
+  EXPECT_EQ(daemon.asked(), std::vector<std::string>{"POST /v1/jobs"});
+  EXPECT_NE(daemon.requests().at(0).head.find("Idempotency-Key: k1"), std::string::npos);
+  const api::SubmitRequest request = only_request(daemon);
+  EXPECT_EQ(request.argv, (std::vector<std::string>{"echo", "a b"}));
+  EXPECT_EQ(request.gpu->compute, MilliGpu(500));
+}
+
+TEST(Verbs, SubmitSendsTheScriptWithTheCommandLineFirst) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/train.sh";
+  write_text(path, "#!/bin/sh\n#TRANCHE -G 2 -t 1h\n#SBATCH --mail-type=ALL\necho $1\n");
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.status = 201, .body = submitted(8)}; });
+  const Outcome outcome = run_words(daemon.socket_path(), {"submit", "--parsable", "-G", "1", path, "--epochs", "3"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.output, "8\n");
+  EXPECT_NE(outcome.error.find("--mail-type has no meaning here"), std::string::npos);
+  const api::SubmitRequest request = only_request(daemon);
+  EXPECT_EQ(request.gpu->count, 1U);
+  EXPECT_EQ(request.time_limit, kHour);
+  EXPECT_EQ(request.name, "train.sh");
+  EXPECT_EQ(request.script_args, (std::vector<std::string>{"--epochs", "3"}));
+  EXPECT_TRUE(request.script->ends_with("echo $1\n"));
+  EXPECT_TRUE(request.argv.empty());
+}
+
+TEST(Verbs, RefusalsKeepTheirCodeAndCannotActOnTheTerminal) {
+  const FakeDaemon daemon([](const FakeRequest&) {
+    return problem(422, "never_fits", "9 GPUs never fit\\u001b[2J this server, which has 4");
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"submit", "-G", "9", "--", "true"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.error, "tranche: 9 GPUs never fit\\x1b[2J this server, which has 4\n");
+}
+
+TEST(Verbs, SubmitWithoutAJobIsAUsageError) {
+  EXPECT_EQ(run_words(std::string(kNobody), {"submit"}).code, 2);
+  EXPECT_EQ(run_words(std::string(kNobody), {"submit", "/nonexistent.sh"}).code, 2);
+  EXPECT_EQ(run_words(std::string(kNobody), {"submit", "--"}).code, 2);
+  EXPECT_EQ(run_words(std::string(kNobody), {"run"}).code, 2);
+  EXPECT_EQ(run_words(std::string(kNobody), {"run", "-a", "1-3", "true"}).code, 2);
+}
+
+TEST(Verbs, DryRunSaysWhen) {
+  const FakeDaemon daemon([](const FakeRequest&) {
+    api::DryRunResponse response;
+    response.reason = "all 4 GPUs are busy";
+    response.forecast.position = 2;
+    return FakeReply{.body = api::encode(response)};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"submit", "--test-only", "-G", "1", "--", "true"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.output, "would wait: all 4 GPUs are busy; position 2\n");
+  EXPECT_EQ(daemon.asked(), std::vector<std::string>{"POST /v1/jobs?dry_run=true"});
+}
+
+TEST(Verbs, SubmitAndWaitReturnsTheJobsCode) {
+  const FakeDaemon daemon([](const FakeRequest& request) {
+    if (request.method == "POST") return FakeReply{.status = 201, .body = submitted(7)};
+    api::JobSummary ended = job_seven();
+    ended.state = JobState::failed;
+    ended.exit_code = 42;
+    return FakeReply{.body = api::encode(ended)};
+  });
+  EXPECT_EQ(run_words(daemon.socket_path(), {"submit", "--wait", "--", "false"}).code, 42);
+}
+
+TEST(Verbs, WaitOutlastsASilentDaemonAndTakesTheWorst) {
+  int timeouts = 0;
+  const FakeDaemon daemon([&](const FakeRequest& request) {
+    if (request.target.find("/wait") == std::string::npos) return FakeReply{.body = api::encode(job_seven())};
+    if (timeouts++ == 0) return problem(504, "timed_out", "not yet");
+    api::JobSummary ended = job_seven();
+    ended.state = JobState::timed_out;
+    return FakeReply{.body = api::encode(ended)};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"wait", "7"});
+  EXPECT_EQ(outcome.code, 124);
+  EXPECT_EQ(outcome.error, "job 7 timed_out\n");
+  EXPECT_EQ(timeouts, 2);
+}
+
+TEST(Verbs, LsShowsAllUsersAndFollowsTheCursor) {
+  const FakeDaemon daemon([](const FakeRequest& request) {
+    api::JobList list;
+    api::JobSummary job = job_seven();
+    const bool second = request.target.find("cursor=next%2Fpage") != std::string::npos;
+    if (second) {
+      job.job = JobId(8);
+      job.display = "8";
+      job.user = "eve\xe2\x80\xae";
+      job.state = JobState::pending;
+      job.started.reset();
+      job.gpus.clear();
+      job.reason = "waits for 7";
+      job.gpu.kind = SliceKind::fraction;
+      job.gpu.compute = MilliGpu(500);
+      job.tier = api::Tier::unenforced;
+    } else {
+      list.next_cursor = "next/page";
+    }
+    list.jobs.push_back(job);
+    return FakeReply{.body = api::encode(list)};
+  });
+  Session::Setup setup;
+  setup.now = job_seven().submitted + 11 * kMinute;
+  const Outcome outcome = run_words(daemon.socket_path(), {"ls", "--all", "-s", "running"}, setup);
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.output,
+            "ID  NAME  USER             QUEUE        CLASS     STATE    GPU             GPUS  TIME  LIMIT  REASON\n"
+            " 7  -     ada              physics/ada  training  running  1               3      10m     1h\n"
+            " 8  -     eve\\xe2\\x80\\xae  physics/ada  training  pending  0.5 unenforced  -        -     1h  waits for 7\n");
+  EXPECT_EQ(daemon.asked(), (std::vector<std::string>{"GET /v1/jobs?state=running&all=true",
+                                                      "GET /v1/jobs?state=running&all=true&cursor=next%2Fpage"}));
+}
+
+TEST(Verbs, JsonIsTheDaemonsOwn) {
+  const std::string document = "{\"jobs\":[],\"from_a_newer_daemon\":1}";
+  const FakeDaemon daemon([&](const FakeRequest&) { return FakeReply{.body = document}; });
+  EXPECT_EQ(run_words(daemon.socket_path(), {"ls", "--json"}).output, document + "\n");
+}
+
+TEST(Verbs, GarbageFromTheDaemonIsAnError) {
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.body = "[[["}; });
+  for (const char* verb : {"ls", "gpus", "who", "queue", "share", "history", "doctor", "events"}) {
+    const Outcome outcome = run_words(daemon.socket_path(), {verb});
+    EXPECT_EQ(outcome.code, 1) << verb;
+    EXPECT_TRUE(outcome.error.starts_with("tranche: ")) << verb;
+  }
+}
+
+TEST(Verbs, CancelGoesOnAfterARefusal) {
+  const FakeDaemon daemon([](const FakeRequest& request) {
+    if (request.target == "/v1/jobs/8/cancel") return problem(403, "denied", "job 8 is eve's; only eve can cancel it");
+    api::JobDetail job = job_seven();
+    const bool eighth = request.target.starts_with("/v1/jobs/8");
+    if (eighth) {
+      job.job = JobId(8);
+      job.display = "8";
+    }
+    return FakeReply{.body = api::encode(job)};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"cancel", "8", "7"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.error, "tranche: job 8 is eve's; only eve can cancel it\n");
+  EXPECT_EQ(outcome.output, "job 7 cancelled\n");
+  EXPECT_EQ(run_words(daemon.socket_path(), {"cancel"}).code, 2);
+  EXPECT_EQ(run_words(daemon.socket_path(), {"cancel", "--me", "7"}).code, 2);
+}
+
+TEST(Verbs, NotFoundIsFour) {
+  const FakeDaemon daemon([](const FakeRequest&) { return problem(404, "not_found", "there is no job 99"); });
+  for (const char* verb : {"show", "why", "logs", "cancel", "wait"}) {
+    EXPECT_EQ(run_words(daemon.socket_path(), {verb, "99"}).code, 4) << verb;
+  }
+}
+
+TEST(Verbs, ShowTellsEverything) {
+  const FakeDaemon daemon([](const FakeRequest&) {
+    api::JobDetail job = job_seven();
+    job.name = "fine tune";
+    job.argv = {{"python", "train it.py"}};
+    job.directory = "/home/ada";
+    job.history = {{job.submitted, JobState::pending, ""}, {*job.started, JobState::running, "GPU 3"}};
+    return FakeReply{.body = api::encode(job)};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"show", "7"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  for (const std::string_view expected :
+       {"job 7 'fine tune'  running\n", "Queue        physics/ada\n", "Command      python 'train it.py'\n",
+        "GPUs held    3\n", "within its queue's quota", "History\n"}) {
+    EXPECT_NE(outcome.output.find(expected), std::string::npos) << expected << "\n" << outcome.output;
+  }
+}
+
+TEST(Verbs, WhyLabelsTheForecast) {
+  const Time now = job_seven().submitted;
+  const FakeDaemon daemon([&](const FakeRequest& request) {
+    if (!request.target.ends_with("/why")) return FakeReply{.body = api::encode(job_seven())};
+    Explanation why;
+    why.job = JobId(7);
+    why.proof.kind = ProofKind::busy;
+    why.proof.blockers = {JobId(3), JobId(4)};
+    why.forecast = {.known = true, .start = now + kHour, .position = 3};
+    why.reason = "all GPUs are busy";
+    why.helps = {"ask for -G 1"};
+    return FakeReply{.body = api::encode(why)};
+  });
+  Session::Setup setup;
+  setup.now = now;
+  const Outcome outcome = run_words(daemon.socket_path(), {"why", "7"}, setup);
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_NE(outcome.output.find("Why          all GPUs are busy\nProof        busy\nWaits for    jobs 3, 4\n"),
+            std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("(in 1h, from time limits)"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("Would help   ask for -G 1\n"), std::string::npos);
+}
+
+TEST(Verbs, LogsOfOthersAreTheirs) {
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.body = api::encode(job_seven())}; });
+  Session::Setup setup;
+  setup.uid = 2000;
+  const Outcome outcome = run_words(daemon.socket_path(), {"logs", "7"}, setup);
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(outcome.error, "tranche: the log of job 7 belongs to ada; only its owner can read it\n");
+}
+
+TEST(Verbs, LogsPrintsAndFollowsToTheEnd) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/log";
+  write_text(path, "one\ntwo\nthree\n");
+  const FakeDaemon daemon([&](const FakeRequest& request) {
+    api::JobDetail job = job_seven();
+    job.stdout_path = path;
+    if (request.target.find("/wait") != std::string::npos) {
+      write_text(path, "four\n");
+      job.state = JobState::completed;
+    }
+    return FakeReply{.body = api::encode(job)};
+  });
+  EXPECT_EQ(run_words(daemon.socket_path(), {"logs", "7"}).output, "one\ntwo\nthree\n");
+  EXPECT_EQ(run_words(daemon.socket_path(), {"logs", "7", "-n", "1"}).output, "three\n");
+  EXPECT_EQ(run_words(daemon.socket_path(), {"logs", "7", "-n", "0"}).output, "");
+  EXPECT_EQ(run_words(daemon.socket_path(), {"logs", "7", "-f", "-n", "1"}).output, "three\nfour\n");
+}
+
+TEST(Verbs, GpusNamesWhoDoesNotAsk) {
+  const FakeDaemon daemon([](const FakeRequest&) {
+    api::GpuList list;
+    api::GpuStatus gpu;
+    gpu.index = 3;
+    gpu.uuid = "GPU-x";
+    gpu.type = "t4";
+    gpu.memory_total = MiB(16384);
+    gpu.slices = {{.job = JobId(7), .user = "ada", .kind = SliceKind::fraction, .compute = MilliGpu(500),
+                   .memory = MiB(8192), .tier = api::Tier::unenforced}};
+    gpu.processes = {{.pid = 99, .user = "eve", .memory = MiB(1024), .job = std::nullopt}};
+    list.gpus.push_back(gpu);
+    return FakeReply{.body = api::encode(list)};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"gpus"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_NE(outcome.output.find("7 ada 0.5+8G unenforced, unmanaged: eve pid 99 1G"), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find(" ? "), std::string::npos) << "what was not measured is never shown as zero";
+}
+
+TEST(Verbs, DrainNeedsAReason) {
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.body = "{}"}; });
+  EXPECT_EQ(run_words(daemon.socket_path(), {"gpus", "drain", "3"}).code, 2);
+  EXPECT_EQ(run_words(daemon.socket_path(), {"gpus", "drain", "x", "--reason", "y"}).code, 2);
+  EXPECT_EQ(run_words(daemon.socket_path(), {"gpus", "drain", "3", "--reason", "fan"}).code, 0);
+  EXPECT_EQ(run_words(daemon.socket_path(), {"gpus", "undrain", "3"}).code, 0);
+  EXPECT_EQ(daemon.asked(), (std::vector<std::string>{"POST /v1/gpus/3/drain", "POST /v1/gpus/3/undrain"}));
+}
+
+TEST(Verbs, DoctorFailsWithItsChecks) {
+  const FakeDaemon daemon([](const FakeRequest&) {
+    api::DoctorReport report;
+    report.checks = {{"driver", api::CheckStatus::ok, "535", ""}, {"cgroup", api::CheckStatus::fail, "v1", "boot with v2"}};
+    return FakeReply{.body = api::encode(report)};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"doctor"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.output, "ok    driver: 535\nfail  cgroup: v1\n      boot with v2\n");
+}
+
+TEST(Verbs, EventsPrintsEveryPage) {
+  const FakeDaemon daemon([](const FakeRequest& request) {
+    if (request.target == "/v1/events?since=0") {
+      return FakeReply{.body = R"({"events":[{"seq":1,"time":"2026-11-30T11:29:47.000000001Z","kind":"tick","version":1,)"
+                               R"("event":{},"decisions":[]},{"seq":2,"time":"2026-11-30T11:29:48.000000000Z",)"
+                               R"("kind":"job_held","version":1,"event":{"job":7,"by":"ada"},"decisions":[]}]})"};
+    }
+    return FakeReply{.body = R"({"events":[]})"};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"events"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.output,
+            "2026-11-30T11:29:47.000000001Z 1 tick\n2026-11-30T11:29:48.000000000Z 2 job_held job 7 by ada\n");
+  const Outcome json = run_words(daemon.socket_path(), {"events", "--json"});
+  EXPECT_EQ(std::count(json.output.begin(), json.output.end(), '\n'), 2);
+  EXPECT_NE(json.output.find("\"seq\":2"), std::string::npos);
+}
+
+TEST(Verbs, CompletionKnowsEveryVerb) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Outcome outcome = run_words(std::string(kNobody), {"completion", shell});
+    EXPECT_EQ(outcome.code, 0);
+    EXPECT_NE(outcome.output.find("history"), std::string::npos);
+  }
+  EXPECT_EQ(run_words(std::string(kNobody), {"completion", "tcsh"}).code, 2);
+}
+
+TEST(Verbs, VersionNeedsNoDaemon) {
+  EXPECT_EQ(run_words(std::string(kNobody), {"version"}).output, "tranche " TRANCHE_VERSION "\n");
+}
+
+}  // namespace
+}  // namespace tranche::cli

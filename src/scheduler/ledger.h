@@ -1,0 +1,406 @@
+// An audit of a log, for tests: keeps its own account of who holds what from the events and decisions alone
+// and says in words what is wrong. It shares no code with the scheduler, so that one cannot hide the other's
+// mistake; only the model's plain values are common.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "model/decision.h"
+#include "model/event.h"
+
+namespace tranche::scheduler::test {
+
+class Ledger {
+ public:
+  struct Held {
+    Slice slice;
+    uint32_t uid = 0;
+    std::string queue;
+    int64_t charge = 0;
+  };
+  struct GpuAccount {
+    Gpu gpu;
+    Health health = Health::ok;
+    bool drained = false;
+    bool removed = false;
+    std::map<TaskKey, Held> held;
+    bool gone() const { return removed || health == Health::lost; }
+    bool takes_work() const { return !gone() && !drained && health != Health::failed; }
+  };
+  struct NodeAccount {
+    Node node;
+    bool removed = false;
+    int64_t cpu_used = 0;
+    int64_t memory_used = 0;
+  };
+  enum class Phase { waiting, active, ended };
+  struct JobAccount {
+    JobSpec spec;
+    uint64_t array = 0;
+    Phase phase = Phase::waiting;
+    bool held = false;
+    uint32_t attempt = 1;
+    bool ever_started = false;
+    std::optional<JobState> final_state;
+    Time started;
+    std::map<uint32_t, Start> live;  // by rank
+    bool stopped = false;
+    bool cancelled = false;
+  };
+
+  std::vector<std::string> violations;
+  std::map<JobId, JobAccount> jobs;
+  std::map<GpuId, GpuAccount> gpus;
+  std::map<NodeId, NodeAccount> nodes;
+  Policy policy;
+  Time now;
+  uint64_t starts = 0;
+  uint64_t evictions = 0;
+
+  void row(const Event& event, const std::vector<Decision>& decisions) {
+    if (event.time <= now) say("time does not rise");
+    now = event.time;
+    take(event);
+    std::map<JobId, std::vector<Start>> started;
+    for (const Decision& decision : decisions) {
+      if (const auto* start = std::get_if<Start>(&decision)) started[start->task.job].push_back(*start);
+    }
+    for (const Decision& decision : decisions) apply(decision);
+    for (const auto& [job, tasks] : started) audit_gang(job, tasks);
+    audit_capacity();
+  }
+
+  // Charged now to the queue and those below it.
+  int64_t used(const std::string& queue) const {
+    int64_t sum = 0;
+    for (const auto& [id, gpu] : gpus) {
+      for (const auto& [key, held] : gpu.held) {
+        if (is_below(held.queue, queue)) sum += held.charge;
+      }
+    }
+    return sum;
+  }
+
+  // Whether `tasks` tasks of the job fit into what is free, as if the tasks of `without` had gone.
+  // Nothing: this audit cannot tell (several fractions for one task of a gang).
+  std::optional<bool> fits(const JobSpec& spec, uint32_t tasks, const std::set<JobId>& without = {}) const {
+    const GpuRequest& request = spec.task.gpu;
+    if (request.kind == SliceKind::fraction && request.count > 1 && tasks > 1) return std::nullopt;
+    std::set<std::string> types;
+    for (const auto& [id, gpu] : gpus) types.insert(gpu.gpu.type);
+    if (request.count == 0) types = {""};
+    for (const std::string& type : types) {
+      if (request.count > 0 && !request.type.empty() && type != request.type) continue;
+      int64_t room = 0;
+      for (const auto& [id, node] : nodes) room += tasks_on(node, spec, type, without);
+      if (room >= tasks) return true;
+    }
+    return false;
+  }
+
+ private:
+  void say(std::string what) {
+    violations.push_back("at " + std::to_string(now.nanoseconds()) + ": " + std::move(what));
+  }
+  static std::string text(JobId job) { return "job " + std::to_string(job.value()); }
+  static bool is_below(const std::string& path, const std::string& queue) {
+    return path == queue || (path.size() > queue.size() && path.starts_with(queue) && path[queue.size()] == '/');
+  }
+
+  static int64_t slots(const GpuAccount& gpu, const JobSpec& spec, bool share, const std::set<JobId>& without) {
+    if (!gpu.takes_work()) return 0;
+    int64_t compute = 1000;
+    int64_t memory = gpu.gpu.memory_usable.count();
+    const int64_t usable = memory;
+    bool used = false;
+    for (const auto& [key, held] : gpu.held) {
+      if (without.contains(key.job)) continue;
+      if (held.slice.kind == SliceKind::whole) return 0;
+      if (!share && held.uid != spec.owner.uid) return 0;
+      used = true;
+      compute -= held.slice.compute.count();
+      memory -= held.slice.memory.count();
+    }
+    const GpuRequest& request = spec.task.gpu;
+    if (request.kind == SliceKind::whole) return used ? 0 : 1;
+    int64_t c = request.compute.count();
+    int64_t m = request.memory.count();
+    if (c == 0) c = (m * 1000 + usable - 1) / usable;
+    if (m == 0) m = usable * c / 1000;
+    if (c > 1000 || m > usable) return 0;
+    return m == 0 ? compute / c : std::min(compute / c, memory / m);
+  }
+
+  int64_t tasks_on(const NodeAccount& node, const JobSpec& spec, const std::string& type,
+                   const std::set<JobId>& without) const {
+    if (node.removed || (!spec.node_pool.empty() && node.node.pool != spec.node_pool)) return 0;
+    int64_t cpu = node.node.cpu.count() - node.cpu_used;
+    int64_t memory = node.node.memory.count() - node.memory_used;
+    for (const JobId job : without) {
+      const auto found = jobs.find(job);
+      if (found == jobs.end()) continue;
+      for (const auto& [rank, start] : found->second.live) {
+        if (start.node != node.node.id) continue;
+        cpu += found->second.spec.task.cpu.count();
+        memory += found->second.spec.task.memory.count();
+      }
+    }
+    int64_t tasks = spec.task.cpu.count() > 0 ? cpu / spec.task.cpu.count() : 1'000'000;
+    if (spec.task.memory.count() > 0) tasks = std::min(tasks, memory / spec.task.memory.count());
+    tasks = std::max<int64_t>(tasks, 0);
+    const GpuRequest& request = spec.task.gpu;
+    if (request.count == 0) return tasks;
+    int64_t slices = 0;
+    int64_t gpus_that_take = 0;
+    for (const auto& [id, gpu] : gpus) {
+      if (gpu.gpu.node != node.node.id || gpu.gpu.type != type) continue;
+      const int64_t here = slots(gpu, spec, policy.users_share_gpu, without);
+      slices += here;
+      gpus_that_take += here > 0 ? 1 : 0;
+    }
+    if (request.kind == SliceKind::whole) return std::min(tasks, slices / int64_t{request.count});
+    if (request.count > 1) return gpus_that_take >= int64_t{request.count} ? std::min<int64_t>(tasks, 1) : 0;
+    return std::min(tasks, slices);
+  }
+
+  // --- events -------------------------------------------------------------------------------------------
+  void take(const Event& event) {
+    if (const auto* e = std::get_if<PolicyChanged>(&event.payload)) policy = e->policy;
+    if (const auto* e = std::get_if<NodeAdded>(&event.payload)) nodes[e->node.id].node = e->node;
+    if (const auto* e = std::get_if<GpuAdded>(&event.payload)) gpus[e->gpu.id] = GpuAccount{.gpu = e->gpu, .held = {}};
+    if (const auto* e = std::get_if<HealthChanged>(&event.payload)) {
+      gpus[e->gpu].health = e->health;
+      forget_gone(e->gpu);
+    }
+    if (const auto* e = std::get_if<GpuRemoved>(&event.payload)) {
+      gpus[e->gpu].removed = true;
+      forget_gone(e->gpu);
+    }
+    if (const auto* e = std::get_if<GpuDrained>(&event.payload)) gpus[e->gpu].drained = true;
+    if (const auto* e = std::get_if<GpuUndrained>(&event.payload)) gpus[e->gpu].drained = false;
+    if (const auto* e = std::get_if<JobSubmitted>(&event.payload)) submitted(*e);
+    if (const auto* e = std::get_if<JobHeld>(&event.payload)) set_held(e->job, true);
+    if (const auto* e = std::get_if<JobReleased>(&event.payload)) set_held(e->job, false);
+    if (const auto* e = std::get_if<JobCancelled>(&event.payload)) {
+      if (jobs.contains(e->job)) jobs[e->job].cancelled = true;
+    }
+    if (const auto* e = std::get_if<TaskStartFailed>(&event.payload)) gone(e->task, true);
+    if (const auto* e = std::get_if<TaskExited>(&event.payload)) gone(e->task, false);
+    if (const auto* e = std::get_if<SliceReleased>(&event.payload)) {
+      const bool live = is_live(e->task);
+      if (!live) gpus[e->gpu].held.erase(e->task);
+    }
+  }
+  void set_held(JobId job, bool held) {
+    if (jobs.contains(job)) jobs[job].held = held;
+  }
+  void submitted(const JobSubmitted& e) {
+    const size_t count = std::max<size_t>(e.array.indices.size(), 1);
+    for (size_t i = 0; i < count; ++i) {
+      JobAccount account;
+      account.spec = e.spec;
+      account.held = e.spec.held;
+      account.array = e.array.indices.empty() ? 0 : e.job.value();
+      jobs[JobId(e.job.value() + i)] = account;
+    }
+    if (!e.array.indices.empty()) running_max_[e.job.value()] = e.array.running_max;
+  }
+  bool is_live(const TaskKey& key) const {
+    const auto job = jobs.find(key.job);
+    return job != jobs.end() && job->second.attempt == key.attempt && job->second.live.contains(key.rank);
+  }
+  void gone(const TaskKey& key, bool never_executed) {
+    if (!is_live(key)) return;
+    JobAccount& job = jobs[key.job];
+    const Start start = job.live.at(key.rank);
+    job.live.erase(key.rank);
+    nodes[start.node].cpu_used -= job.spec.task.cpu.count();
+    nodes[start.node].memory_used -= job.spec.task.memory.count();
+    for (const Slice& slice : start.slices) {
+      if (never_executed || gpus[slice.gpu].gone()) gpus[slice.gpu].held.erase(key);
+    }
+  }
+  void forget_gone(GpuId id) {
+    if (!gpus[id].gone()) return;
+    std::erase_if(gpus[id].held, [&](const auto& entry) { return !is_live(entry.first); });
+  }
+
+  // --- decisions ----------------------------------------------------------------------------------------
+  void apply(const Decision& decision) {
+    if (const auto* d = std::get_if<Start>(&decision)) start(*d);
+    if (const auto* d = std::get_if<Stop>(&decision)) stop(*d);
+    if (const auto* d = std::get_if<Requeue>(&decision)) requeue(*d);
+    if (const auto* d = std::get_if<End>(&decision)) end(*d);
+    if (const auto* d = std::get_if<WakeAt>(&decision)) {
+      if (d->time <= now) say("a wake-up in the past");
+    }
+  }
+
+  void start(const Start& d) {
+    ++starts;
+    const auto found = jobs.find(d.task.job);
+    if (found == jobs.end()) return say("start of an unknown job");
+    JobAccount& job = found->second;
+    if (job.phase == Phase::ended) say(text(d.task.job) + " starts after its end");
+    if (d.task.attempt != job.attempt) say(text(d.task.job) + " starts a wrong attempt");
+    if (!executed_.insert(d.task).second) say(text(d.task.job) + " starts a task twice in one attempt");
+    if (job.held) say(text(d.task.job) + " starts while held");
+    if (job.spec.begin > now) say(text(d.task.job) + " starts before its begin time");
+    for (const Dependency& dependency : job.spec.dependencies) audit_dependency(d.task.job, dependency);
+    job.phase = Phase::active;
+    job.ever_started = true;
+    job.started = now;
+    job.live[d.task.rank] = d;
+    NodeAccount& node = nodes[d.node];
+    node.cpu_used += job.spec.task.cpu.count();
+    node.memory_used += job.spec.task.memory.count();
+    if (!job.spec.node_pool.empty() && node.node.pool != job.spec.node_pool) say(text(d.task.job) + " is in a wrong pool");
+    if (d.slices.size() != job.spec.task.gpu.count) say(text(d.task.job) + " has a wrong number of slices");
+    for (const Slice& slice : d.slices) place(d, job, slice);
+    audit_limits(d.task.job, job);
+  }
+
+  void place(const Start& d, const JobAccount& job, const Slice& slice) {
+    const auto found = gpus.find(slice.gpu);
+    if (found == gpus.end()) return say(text(d.task.job) + " is on an unknown GPU");
+    GpuAccount& gpu = found->second;
+    const GpuRequest& request = job.spec.task.gpu;
+    const std::string where = text(d.task.job) + " on GPU " + std::to_string(slice.gpu.value());
+    if (gpu.gpu.node != d.node) say(where + ": not of its node");
+    if (!gpu.takes_work()) say(where + ": takes no work");
+    if (!request.type.empty() && gpu.gpu.type != request.type) say(where + ": wrong type");
+    if (slice.kind != request.kind) say(where + ": wrong kind");
+    const int64_t usable = gpu.gpu.memory_usable.count();
+    int64_t compute = request.kind == SliceKind::whole ? 1000 : request.compute.count();
+    int64_t memory = request.kind == SliceKind::whole ? usable : request.memory.count();
+    if (compute == 0) compute = (memory * 1000 + usable - 1) / usable;
+    if (request.kind == SliceKind::fraction && request.memory.count() == 0) memory = usable * compute / 1000;
+    if (slice.compute.count() != compute || slice.memory.count() != memory) say(where + ": wrong amount");
+    const int64_t by_memory = (slice.memory.count() * 1000 + usable - 1) / usable;
+    const Held held{slice, job.spec.owner.uid, job.spec.queue, std::max(slice.compute.count(), by_memory)};
+    if (!gpu.held.emplace(d.task, held).second) say(where + ": twice");
+  }
+
+  void stop(const Stop& d) {
+    const auto found = jobs.find(d.task.job);
+    if (found == jobs.end() || !is_live(d.task)) return say("stop of a task that does not run");
+    JobAccount& victim = found->second;
+    victim.stopped = true;
+    if (d.reason != StopReason::preempted && d.reason != StopReason::reclaimed) return;
+    ++evictions;
+    const std::string what = text(d.task.job) + " makes room for " + text(d.beneficiary);
+    if (!victim.spec.preemptible) say(what + ": not preemptible");
+    const auto taker = jobs.find(d.beneficiary);
+    if (taker == jobs.end() || taker->second.phase != Phase::waiting) return say(what + ": which does not wait");
+    const JobSpec& mine = taker->second.spec;
+    if (d.reason == StopReason::preempted) {
+      if (mine.queue != victim.spec.queue) say(what + ": preempted across queues");
+      if (mine.priority <= victim.spec.priority) say(what + ": not of higher priority");
+    } else {
+      if (mine.queue == victim.spec.queue) say(what + ": reclaimed within its queue");
+      if (victim.started + policy.minimum_runtime > now) say(what + ": before its minimum runtime");
+      for (const QueuePolicy& queue : policy.queues) {
+        // A queue that uses no more than its quota loses nothing to a queue outside it.
+        if (!queue.quota || !is_below(victim.spec.queue, queue.path) || is_below(mine.queue, queue.path)) continue;
+        if (used(queue.path) <= queue.quota->count()) say(what + ": from within the quota of " + queue.path);
+      }
+    }
+  }
+
+  void requeue(const Requeue& d) {
+    const auto found = jobs.find(d.job);
+    if (found == jobs.end() || found->second.phase != Phase::active) return say("requeue of a job that does not run");
+    JobAccount& job = found->second;
+    if (!job.live.empty()) say(text(d.job) + " is requeued while tasks run");
+    if (job.cancelled) say(text(d.job) + " is requeued although it was cancelled");
+    if (d.attempt != job.attempt + 1) say(text(d.job) + " skips an attempt");
+    job.attempt = d.attempt;
+    job.phase = Phase::waiting;
+    job.stopped = false;
+  }
+
+  void end(const End& d) {
+    const auto found = jobs.find(d.job);
+    if (found == jobs.end() || found->second.phase == Phase::ended) return say("a job ends twice or is unknown");
+    JobAccount& job = found->second;
+    if (!job.live.empty()) say(text(d.job) + " ends while tasks run");
+    if (!is_final(d.state)) say(text(d.job) + " ends in a state that is not final");
+    if (job.phase == Phase::waiting && d.state != JobState::cancelled) say(text(d.job) + " ends without having run");
+    job.phase = Phase::ended;
+    job.final_state = d.state;
+  }
+
+  // --- rules --------------------------------------------------------------------------------------------
+  void audit_dependency(JobId id, const Dependency& dependency) {
+    const auto target = jobs.find(dependency.job);
+    if (target == jobs.end()) return say(text(id) + " depends on nothing and starts");
+    const auto state = target->second.final_state;
+    const bool met = dependency.kind == DependencyKind::after_start ? target->second.ever_started
+                     : dependency.kind == DependencyKind::after_any ? state.has_value()
+                     : dependency.kind == DependencyKind::after_ok
+                         ? state == JobState::completed
+                         : state.has_value() && *state != JobState::completed;
+    if (!met) say(text(id) + " starts before its dependency is met");
+  }
+
+  void audit_limits(JobId id, const JobAccount& job) {
+    for (const QueuePolicy& queue : policy.queues) {
+      if (queue.limit && is_below(job.spec.queue, queue.path) && used(queue.path) > queue.limit->count()) {
+        say(text(id) + " passes the limit of " + queue.path);
+      }
+    }
+    if (job.array == 0 || running_max_[job.array] == 0) return;
+    uint32_t running = 0;
+    for (const auto& [other, account] : jobs) {
+      if (account.array == job.array && account.phase == Phase::active) ++running;
+    }
+    if (running > running_max_[job.array]) say(text(id) + " passes its array's limit");
+  }
+
+  void audit_gang(JobId id, const std::vector<Start>& tasks) {
+    const auto job = jobs.find(id);
+    if (job == jobs.end()) return;
+    if (tasks.size() < job->second.spec.tasks_min || tasks.size() > job->second.spec.tasks_max) {
+      say(text(id) + " starts with " + std::to_string(tasks.size()) + " tasks");
+    }
+    for (uint32_t rank = 0; rank < tasks.size(); ++rank) {
+      if (tasks[rank].task.rank != rank) say(text(id) + " has no task of rank " + std::to_string(rank));
+    }
+  }
+
+  void audit_capacity() {
+    for (const auto& [id, gpu] : gpus) {
+      int64_t compute = 0;
+      int64_t memory = 0;
+      bool whole = false;
+      std::set<uint32_t> users;
+      for (const auto& [key, held] : gpu.held) {
+        compute += held.slice.compute.count();
+        memory += held.slice.memory.count();
+        whole = whole || held.slice.kind == SliceKind::whole;
+        users.insert(held.uid);
+      }
+      const std::string where = "GPU " + std::to_string(id.value());
+      if (compute > 1000) say(where + ": compute is over-committed");
+      if (memory > gpu.gpu.memory_usable.count()) say(where + ": memory is over-committed");
+      if (whole && gpu.held.size() > 1) say(where + ": shared though held as a whole");
+      if (users.size() > 1 && !ever_shared_ && !policy.users_share_gpu) say(where + ": shared by users");
+    }
+    ever_shared_ = ever_shared_ || policy.users_share_gpu;
+    for (const auto& [id, node] : nodes) {
+      if (node.cpu_used > node.node.cpu.count()) say("node " + std::to_string(id.value()) + ": CPUs over-committed");
+      if (node.memory_used > node.node.memory.count()) say("node " + std::to_string(id.value()) + ": memory over-committed");
+    }
+  }
+
+  std::set<TaskKey> executed_;
+  std::map<uint64_t, uint32_t> running_max_;
+  bool ever_shared_ = false;
+};
+
+}  // namespace tranche::scheduler::test

@@ -1,0 +1,209 @@
+#include "scheduler/proof.h"
+
+#include <algorithm>
+#include <set>
+
+#include "scheduler/check.h"
+
+namespace tranche::scheduler {
+namespace {
+
+void add_blockers(Proof& proof, const std::set<JobId>& jobs) { proof.blockers.assign(jobs.begin(), jobs.end()); }
+
+// Nothing of the job's own and none of its bounds keeps it: what is taken or promised does.
+class Room {
+ public:
+  Room(const State& state, const Pass& pass, const Job& job)
+      : state_(state), pass_(pass), job_(job), shape_(shape_of(*job.spec, state.policy.users_share_gpu)) {}
+
+  bool prove_drained(Proof& proof) const {
+    // With all that takes work idle: if that is not enough, what is drained or failed is missing.
+    Capacity idle = state_.capacity;
+    for (const auto& [key, holding] : state_.holdings) {
+      idle.give({holding.uid, holding.node, holding.slices, holding.cpu, holding.memory});
+    }
+    if (place_gang(shape_, shape_.tasks_min, {&idle})) return false;
+    proof.kind = ProofKind::drained;
+    for (const GpuRoom* room : usable_gpus(state_, job_)) {
+      if (!room->open) proof.gpus.push_back(room->id);
+    }
+    return true;
+  }
+
+  // It would fit what is free now, but that is promised.
+  bool prove_reserved(Proof& proof) const {
+    if (!place_gang(shape_, shape_.tasks_min, {&state_.capacity})) return false;
+    std::set<JobId> holders;
+    if (!place_gang(shape_, shape_.tasks_min, {&state_.capacity, &pass_.unpromised()})) {
+      for (const auto& [id, plan] : pass_.claims()) holders.insert(id);
+    }
+    const Time end = State::latest_end(*job_.spec, state_.now);
+    for (const Reservation& reservation : pass_.reservations()) {
+      if (reservation.job == job_.id || end <= reservation.start) continue;
+      if (state_.policy.backfill && place_gang(shape_, shape_.tasks_min, {&state_.capacity, &reservation.after})) {
+        continue;
+      }
+      holders.insert(reservation.job);
+      if (!proof.until.is_set() || reservation.start < proof.until) proof.until = reservation.start;
+    }
+    if (holders.empty()) return false;
+    proof.kind = ProofKind::reserved;
+    add_blockers(proof, holders);
+    return true;
+  }
+
+  bool prove_gang(Proof& proof) const {
+    if (shape_.tasks_min < 2) return false;
+    const uint32_t fitting = tasks_that_fit(shape_, shape_.tasks_min, {&state_.capacity});
+    if (fitting == 0 || fitting >= shape_.tasks_min) return false;
+    proof.kind = ProofKind::gang;
+    proof.needed = shape_.tasks_min;
+    proof.available = fitting;
+    add_blockers(proof, holders_of_usable());
+    return true;
+  }
+
+  void prove_busy(Proof& proof) const {
+    proof.kind = ProofKind::busy;
+    add_blockers(proof, holders_of_usable());
+    if (shape_.gpu_count == 0) {
+      proof.needed = shape_.cpu;
+      for (const NodeRoom& home : state_.capacity.nodes()) {
+        proof.available = std::max(proof.available, home.cpu_free.count());
+      }
+      return;
+    }
+    const bool whole = shape_.kind == SliceKind::whole;
+    proof.needed = whole ? int64_t{shape_.gpu_count} : std::max<int64_t>(shape_.compute, 1);
+    std::map<NodeId, int64_t> idle;
+    for (const GpuRoom* room : usable_gpus(state_, job_)) {
+      if (!room->open) continue;
+      if (whole && room->is_idle()) ++idle[state_.gpus.at(room->id).gpu.node];
+      if (!whole && !room->whole) proof.available = std::max(proof.available, room->compute_free.count());
+    }
+    for (const auto& [node, count] : idle) proof.available = std::max(proof.available, count);
+  }
+
+ private:
+  std::set<JobId> holders_of_usable() const {
+    std::set<JobId> holders;
+    std::set<NodeId> nodes;
+    for (const GpuRoom* room : usable_gpus(state_, job_)) {
+      nodes.insert(state_.gpus.at(room->id).gpu.node);
+      for (const TaskKey& key : state_.gpus.at(room->id).tasks) holders.insert(key.job);
+    }
+    if (shape_.gpu_count > 0) return holders;
+    for (const auto& [key, holding] : state_.holdings) {
+      if (!holding.exited) holders.insert(key.job);
+    }
+    return holders;
+  }
+
+  const State& state_;
+  const Pass& pass_;
+  const Job& job_;
+  Shape shape_;
+};
+
+bool prove_own_reasons(const State& state, const Job& job, Proof& proof) {
+  if (job.state == JobState::held || job.held) {
+    proof.kind = ProofKind::held;
+    return true;
+  }
+  if (!job.begin_passed) {
+    proof.kind = ProofKind::held;
+    proof.until = job.spec->begin;
+    return true;
+  }
+  if (job.unmet_dependencies == 0) return false;
+  proof.kind = ProofKind::dependency;
+  std::set<JobId> targets;
+  for (const Dependency& dependency : job.spec->dependencies) {
+    if (status_of(dependency, state) == DependencyStatus::waiting) targets.insert(dependency.job);
+  }
+  add_blockers(proof, targets);
+  return true;
+}
+
+bool prove_never_fits(const State& state, const Job& job, Proof& proof) {
+  if (check_fits(state, *job.spec)) return false;
+  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  const Capacity idle = everything_idle(state);
+  proof.kind = ProofKind::never_fits;
+  proof.needed = shape.tasks_min;
+  proof.available = tasks_that_fit(shape, shape.tasks_min, {&idle});
+  return true;
+}
+
+bool prove_bounds(const State& state, const Pass& pass, const Job& job, Proof& proof) {
+  const GroupKey& key = state.groups.at(job.group).key;
+  proof.queue = state.queues.at(job.queue).path;
+  if (key.capped_array.is_set()) {
+    const ArrayRecord& array = state.arrays.at(key.capped_array);
+    if (array.running >= array.running_max) {
+      proof.kind = ProofKind::limit;
+      proof.used = array.running;
+      proof.bound = array.running_max;
+      return true;
+    }
+  }
+  const MilliGpu charge = charge_at_least(key.shape, state.capacity, key.shape.tasks_min);
+  const auto bound = pass.bound_passed(job.queue, charge, key.preemptible);
+  proof.queue.clear();
+  if (!bound) return false;
+  proof.kind = bound->is_quota ? ProofKind::quota : ProofKind::limit;
+  proof.queue = state.queues.at(bound->queue).path;
+  proof.needed = charge.count();
+  proof.used = bound->used.count();
+  proof.bound = bound->bound.count();
+  return true;
+}
+
+bool prove_claim(const State& state, const Job& job, Proof& proof) {
+  const Claim* claim = state.claim_of(job.id);
+  if (claim == nullptr) return false;
+  proof.kind = ProofKind::busy;
+  std::set<JobId> victims;
+  for (const TaskKey& victim : claim->victims) victims.insert(victim.job);
+  add_blockers(proof, victims);
+  return true;
+}
+
+}  // namespace
+
+std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
+  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  std::vector<const GpuRoom*> rooms;
+  if (shape.gpu_count == 0) return rooms;
+  for (const NodeRoom& home : state.capacity.nodes()) {
+    if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) continue;
+    for (const GpuRoom& room : home.gpus) {
+      if (room.installed && (shape.type.empty() || room.type == shape.type) && slice_on(shape, room)) {
+        rooms.push_back(&room);
+      }
+    }
+  }
+  std::sort(rooms.begin(), rooms.end(), [](const GpuRoom* a, const GpuRoom* b) { return a->id < b->id; });
+  return rooms;
+}
+
+Proof prove(const State& state, const Pass& pass, const Job& job) {
+  Proof proof;
+  proof.job = job.id;
+  if (!job.is_waiting()) return proof;
+  if (prove_own_reasons(state, job, proof) || job.group == 0) return proof;
+  if (prove_never_fits(state, job, proof)) return proof;
+  if (prove_claim(state, job, proof)) return proof;
+  if (prove_bounds(state, pass, job, proof)) return proof;
+  const Room room(state, pass, job);
+  if (room.prove_drained(proof)) return proof;
+  if (room.prove_reserved(proof)) return proof;
+  if (room.prove_gang(proof)) return proof;
+  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  // Fits and nothing is promised: the next step would start it.
+  if (place_gang(shape, shape.tasks_min, {&state.capacity})) return proof;
+  room.prove_busy(proof);
+  return proof;
+}
+
+}  // namespace tranche::scheduler

@@ -1,0 +1,351 @@
+// Properties over random histories (reference numbers P1..P21). Every failure names its seed;
+// TRANCHE_SEED=N replays that one history, TRANCHE_HISTORIES=N sets how many are played.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "scheduler/history.h"
+#include "scheduler/ledger.h"
+
+namespace tranche::scheduler::test {
+namespace {
+
+uint64_t number_from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Calls `play(seed)` for each history until one fails.
+template <class Play>
+void for_each_history(uint64_t count, Play play) {
+  const uint64_t only = number_from_environment("TRANCHE_SEED", 0);
+  if (only != 0) return play(only);
+  count = number_from_environment("TRANCHE_HISTORIES", count);
+  for (uint64_t seed = 1; seed <= count; ++seed) {
+    play(seed);
+    if (::testing::Test::HasFailure()) {
+      std::printf("history of seed %llu failed; replay it with TRANCHE_SEED=%llu\n",
+                  static_cast<unsigned long long>(seed), static_cast<unsigned long long>(seed));
+      return;
+    }
+  }
+}
+
+// One history played to its end; `after(event, decisions)` sees every row.
+template <class After>
+void play(History& history, Scheduler& scheduler, int events, After after) {
+  std::vector<Decision> decisions;
+  for (EventPayload& payload : history.opening()) {
+    const Event event = history.opening_event(std::move(payload));
+    decisions = scheduler.step(event);
+    after(event, decisions);
+  }
+  for (int i = 0; i < events && !::testing::Test::HasFailure(); ++i) {
+    const Event event = history.next(decisions);
+    decisions = scheduler.step(event);
+    after(event, decisions);
+  }
+}
+
+std::string all(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
+  return text;
+}
+
+TEST(Properties, TheLedgerFindsNothingWrong) {  // P1, P2, P18, attempts, dependencies, limits
+  uint64_t starts = 0;
+  uint64_t evictions = 0;
+  uint64_t faults = 0;
+  for_each_history(500, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    History history(seed, rules);
+    Scheduler scheduler;
+    Ledger ledger;
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
+      ledger.row(event, decisions);
+      ASSERT_TRUE(ledger.violations.empty()) << all(ledger.violations);
+    });
+    starts += ledger.starts;
+    evictions += ledger.evictions;
+    faults += static_cast<uint64_t>(history.faults());
+  });
+  std::printf("%llu starts, %llu evictions, %llu faults audited\n", static_cast<unsigned long long>(starts),
+              static_cast<unsigned long long>(evictions), static_cast<unsigned long long>(faults));
+}
+
+TEST(Properties, ChargesAreWhatIsHeld) {  // P20: equal at every instant, so equal over any time
+  for_each_history(150, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    History history(seed, rules);
+    Scheduler scheduler;
+    Ledger ledger;
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
+      ledger.row(event, decisions);
+      for (const QueueShare& share : scheduler.shares()) {
+        ASSERT_EQ(share.used.count(), ledger.used(share.path)) << share.path;
+      }
+    });
+  });
+}
+
+TEST(Properties, NothingIdlesWhileAJobThatMayUseItWaits) {  // P3
+  std::map<std::string, uint64_t> waits;
+  uint64_t not_decidable = 0;
+  for_each_history(200, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    History history(seed, rules);
+    Scheduler scheduler;
+    Ledger ledger;
+    int row = 0;
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
+      ledger.row(event, decisions);
+      if (++row % 4 != 0) return;
+      for (const JobId id : scheduler.waiting_order()) {
+        const Proof proof = *scheduler.proof(id);
+        ++waits[std::string(to_string(proof.kind))];
+        ASSERT_NE(proof.kind, ProofKind::none) << "job " << id.value() << " waits for nothing";
+        // Exempt: bounds of queues and arrays, and what is kept for a named job.
+        if (proof.kind == ProofKind::limit || proof.kind == ProofKind::quota || proof.kind == ProofKind::reserved) {
+          continue;
+        }
+        const JobSpec& spec = ledger.jobs.at(id).spec;
+        const auto fits = ledger.fits(spec, spec.tasks_min);
+        if (!fits) ++not_decidable;
+        ASSERT_FALSE(fits.value_or(false)) << "job " << id.value() << " fits and waits: " << to_string(proof.kind);
+      }
+    });
+  });
+  for (const auto& [kind, count] : waits) std::printf("%s: %llu\n", kind.c_str(), static_cast<unsigned long long>(count));
+  std::printf("not decidable: %llu\n", static_cast<unsigned long long>(not_decidable));
+}
+
+TEST(Properties, TheSameEventsGiveTheSameDecisionsAndRestoreIsNoRestart) {  // P16
+  for_each_history(200, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    History history(seed, rules);
+    Scheduler scheduler;
+    Scheduler again;
+    Scheduler restored;
+    std::vector<std::pair<Event, std::vector<Decision>>> log;
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
+      ASSERT_EQ(again.step(event), decisions);
+      restored.restore(event, decisions);
+      ASSERT_EQ(scheduler.state_hash(), again.state_hash());
+      ASSERT_EQ(scheduler.state_hash(), restored.state_hash());
+      log.push_back({event, decisions});
+    });
+    // Restored up to some row, then stepped: nobody can tell.
+    const size_t restart = static_cast<size_t>(seed * 37 % log.size());
+    Scheduler late;
+    for (size_t i = 0; i < log.size(); ++i) {
+      if (i < restart) {
+        late.restore(log[i].first, log[i].second);
+      } else {
+        ASSERT_EQ(late.step(log[i].first), log[i].second) << "row " << i << " after a restart at " << restart;
+      }
+    }
+    ASSERT_EQ(late.state_hash(), scheduler.state_hash());
+  });
+}
+
+// Other names, in another order: users, their ids, and queues.
+std::string renamed(const std::string& path) {
+  std::string text;
+  for (const char c : path) text += c >= 'a' && c <= 'z' ? static_cast<char>('z' - (c - 'a')) : c;
+  return text;
+}
+EventPayload renamed(EventPayload payload) {
+  if (auto* submitted = std::get_if<JobSubmitted>(&payload)) {
+    submitted->spec.owner.uid = 100'000 - submitted->spec.owner.uid;
+    submitted->spec.owner.user = renamed(submitted->spec.owner.user);
+    submitted->spec.queue = renamed(submitted->spec.queue);
+  }
+  if (auto* changed = std::get_if<PolicyChanged>(&payload)) {
+    for (QueuePolicy& queue : changed->policy.queues) queue.path = renamed(queue.path);
+    std::sort(changed->policy.queues.begin(), changed->policy.queues.end(),
+              [](const QueuePolicy& a, const QueuePolicy& b) { return a.path < b.path; });
+    changed->policy.default_queue = renamed(changed->policy.default_queue);
+  }
+  return payload;
+}
+
+TEST(Properties, NamesDecideNothing) {  // P17
+  for_each_history(200, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    History history(seed, rules);
+    Scheduler scheduler;
+    Scheduler other;
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
+      ASSERT_EQ(other.step(Event{event.seq, event.time, renamed(event.payload)}), decisions);
+    });
+  });
+}
+
+TEST(Properties, TakingComesToAnEnd) {  // P10: nobody is stopped twice without an event from outside
+  uint64_t evictions = 0;
+  for_each_history(300, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    rules.events = 200;
+    rules.mean_arrival_seconds = 30;
+    rules.faults = false;
+    History history(seed, rules);
+    Scheduler scheduler;
+    std::vector<Decision> decisions;
+    play(history, scheduler, rules.events, [&](const Event&, const std::vector<Decision>& now) { decisions = now; });
+    history.freeze();
+    std::map<JobId, int> stops;
+    const auto count = [&] {
+      for (const Decision& decision : decisions) {
+        const auto* stop = std::get_if<Stop>(&decision);
+        if (stop == nullptr || stop->task.rank != 0) continue;
+        if (stop->reason == StopReason::preempted || stop->reason == StopReason::reclaimed) {
+          ++evictions;
+          ASSERT_LE(++stops[stop->task.job], 2) << "job " << stop->task.job.value() << " is moved again and again";
+        }
+      }
+    };
+    int steps = 0;
+    while (!::testing::Test::HasFailure()) {
+      const Event event = history.next(decisions);
+      if (std::holds_alternative<JobSubmitted>(event.payload) || event.time == kNever) break;
+      decisions = scheduler.step(event);
+      count();
+      ASSERT_LT(++steps, 4'000) << "does not come to rest";
+      if (history.is_over() && decisions.empty()) break;
+    }
+  });
+  std::printf("%llu evictions while nothing came from outside\n", static_cast<unsigned long long>(evictions));
+}
+
+TEST(Properties, TheHeadStartsByTheTimeThatItWasPromised) {  // P13
+  uint64_t promises = 0;
+  for_each_history(200, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    rules.one_user = true;
+    rules.priorities = rules.faults = rules.cancels = rules.policy_changes = rules.quotas = rules.limits = false;
+    rules.dependencies = rules.arrays = rules.not_preemptible = false;
+    rules.prompt_outcomes = true;
+    rules.events = 220;
+    History history(seed, rules);
+    Scheduler scheduler;
+    std::map<JobId, Time> promised;
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
+      for (const Decision& decision : decisions) {
+        const auto* start = std::get_if<Start>(&decision);
+        if (start == nullptr || !promised.contains(start->task.job)) continue;
+        ASSERT_LE(event.time, promised[start->task.job] + kMillisecond) << "job " << start->task.job.value();
+      }
+      for (const auto& [job, time] : promised) {
+        if (scheduler.has_job(job) && !scheduler.job(job)->started.is_set()) {
+          ASSERT_LE(event.time, time + kMillisecond) << "job " << job.value() << " still waits";
+        }
+      }
+      const auto order = scheduler.waiting_order();
+      if (order.empty() || promised.contains(order.front())) return;
+      const Forecast forecast = *scheduler.forecast(order.front());
+      if (!forecast.known) return;
+      ++promises;
+      promised[order.front()] = forecast.start;
+    });
+  });
+  std::printf("%llu promises kept\n", static_cast<unsigned long long>(promises));
+}
+
+TEST(Properties, EveryQueueReachesItsQuotaInTime) {  // P8, for divisible demand of one type
+  uint64_t checks = 0;
+  for_each_history(200, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    rules.one_gpu_jobs = rules.one_type = true;
+    rules.fractions = rules.gangs = rules.faults = rules.cancels = rules.policy_changes = rules.limits = false;
+    rules.dependencies = rules.arrays = rules.host_resources = rules.not_preemptible = rules.priorities = false;
+    rules.mean_arrival_seconds = 40;
+    History history(seed, rules);
+    Scheduler scheduler;
+    std::map<std::string, Time> short_since;
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>&) {
+      int64_t promised = 0;
+      int64_t capacity = static_cast<int64_t>(scheduler.gpus().size()) * 1000;
+      for (const QueuePolicy& queue : scheduler.policy().queues) {
+        // Of nested quotas the outer one counts when it is larger; the sum bounds both.
+        if (queue.quota) promised += queue.quota->count();
+      }
+      if (promised > capacity) return;  // more is promised than there is
+      const Duration bound = scheduler.policy().minimum_runtime + kSecond * 40;
+      for (const QueueShare& share : scheduler.shares()) {
+        const bool is_short = share.has_quota && share.used < std::min(share.quota, share.demand);
+        if (!is_short) {
+          short_since.erase(share.path);
+          continue;
+        }
+        ++checks;
+        const Time since = short_since.try_emplace(share.path, event.time).first->second;
+        ASSERT_LE((event.time - since).count(), bound.count()) << share.path << " is below its quota for too long";
+      }
+    });
+  });
+  std::printf("%llu times a queue was below its quota\n", static_cast<unsigned long long>(checks));
+}
+
+TEST(Properties, VictimsAreMinimal) {  // P19
+  uint64_t checked = 0;
+  uint64_t exempt = 0;
+  for_each_history(300, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    rules.limits = rules.faults = false;
+    rules.mean_arrival_seconds = 40;
+    History history(seed, rules);
+    Scheduler scheduler;
+    Ledger ledger;
+    bool quiet = true;  // nothing was leaving and nothing was promised before this row
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
+      ledger.row(event, decisions);
+      std::map<JobId, std::set<JobId>> victims;
+      bool only_stops = true;
+      for (const Decision& decision : decisions) {
+        const auto* stop = std::get_if<Stop>(&decision);
+        if (stop != nullptr && stop->beneficiary.is_set()) victims[stop->beneficiary].insert(stop->task.job);
+        if (std::holds_alternative<Start>(decision)) only_stops = false;
+      }
+      if (quiet && only_stops && victims.size() == 1) {
+        const auto& [beneficiary, taken] = *victims.begin();
+        const JobSpec& spec = ledger.jobs.at(beneficiary).spec;
+        const auto together = ledger.fits(spec, spec.tasks_min, taken);
+        if (together) {
+          ++checked;
+          ASSERT_TRUE(*together) << "the beneficiary does not fit after all";
+        }
+        for (const JobId spared : taken) {
+          std::set<JobId> fewer = taken;
+          fewer.erase(spared);
+          ASSERT_FALSE(ledger.fits(spec, spec.tasks_min, fewer).value_or(false)) << "job " << spared.value() << " need not go";
+        }
+      } else if (!victims.empty()) {
+        ++exempt;
+      }
+      quiet = true;
+      for (const auto& [id, gpu] : ledger.gpus) {
+        for (const auto& [key, held] : gpu.held) {
+          const auto& job = ledger.jobs.at(key.job);
+          if (!job.live.contains(key.rank) || job.attempt != key.attempt || job.stopped) quiet = false;
+        }
+      }
+    });
+  });
+  std::printf("%llu evictions checked, %llu exempt (others were under way)\n",
+              static_cast<unsigned long long>(checked), static_cast<unsigned long long>(exempt));
+}
+
+}  // namespace
+}  // namespace tranche::scheduler::test
