@@ -293,7 +293,9 @@ void NvmlHost::reading_arrived(const sampler::Reading& message) {
   if (device->judge.verdict().health == Health::ok) device->retry_delay = options_.retry_delay_min;
   // Now that one has answered, those that are not asked because they had hung are known to be alone in it.
   for (auto& [index, other] : devices_) {
-    if (other.skipped) apply(other, other.judge.silent(other.stuck_reason));
+    if (!other.skipped) continue;
+    other.blame_confirmed = true;
+    apply(other, other.judge.silent(other.stuck_reason));
   }
   if (reading_arrived_callback_) reading_arrived_callback_(device->gpu.index);
 }

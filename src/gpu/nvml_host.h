@@ -62,6 +62,7 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
     std::optional<uint32_t> sampler_index;  // in the running sampler; unset: it does not have this GPU
     Duration answered_at;                   // of the newest reading from the running sampler
     bool skipped = false;                   // the running sampler does not ask it
+    bool blame_confirmed = false;           // others have answered since it is skipped
     std::string stuck_reason;               // why it is skipped or does not answer; empty: it is asked
     Duration retry_delay;
     Reactor::Handle retry;
@@ -88,6 +89,8 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   void judge_sampling_progress(const sampler::Progress& message);
   void leave_out(uint32_t index, nvml::Call call, const std::string& reason);
   void skip(Device& device, const std::string& reason);
+  // Without those that were blamed the driver hangs all the same, so they had only waited for somebody else.
+  void absolve_unconfirmed();
   void retry(Device& device);
   void finish_check(uint64_t id, Result<GpuReading> answer);
   void fail_checks(const std::string& reason);

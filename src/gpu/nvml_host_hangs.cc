@@ -39,6 +39,7 @@ void NvmlHost::judge_inventory_progress(const sampler::Progress& message) {
 // A GPU hangs while it is looked at, by a sampler that numbers the GPUs as the first one did unless one of
 // them has gone; a wrong guess is taken back by the retry.
 void NvmlHost::leave_out(uint32_t index, nvml::Call call, const std::string& reason) {
+  absolve_unconfirmed();
   const auto found = devices_.find(index);
   const bool even_its_name = call == nvml::Call::device_handle || call == nvml::Call::uuid;
   if (found != devices_.end() && !even_its_name && !found->second.skipped) {
@@ -86,6 +87,7 @@ void NvmlHost::judge_sampling_progress(const sampler::Progress& message) {
     return;
   }
   const std::string reason = stuck_text(first->device->gpu.index, first->call, now() - first->entered);
+  absolve_unconfirmed();
   // The last one that is asked goes on being asked, by the next sampler: there is nobody else to go on with.
   const auto asked = std::count_if(devices_.begin(), devices_.end(),
                                    [](const auto& entry) { return !entry.second.skipped; });
@@ -93,8 +95,18 @@ void NvmlHost::judge_sampling_progress(const sampler::Progress& message) {
   restart(reason, false);
 }
 
+void NvmlHost::absolve_unconfirmed() {
+  for (auto& [index, device] : devices_) {
+    if (!device.skipped || device.blame_confirmed) continue;
+    device.skipped = false;
+    device.retry.reset();
+    device.retry_delay = options_.retry_delay_min;
+  }
+}
+
 void NvmlHost::skip(Device& device, const std::string& reason) {
   device.skipped = true;
+  device.blame_confirmed = false;
   device.stuck_reason = reason;
   device.retry = reactor_.at(now() + device.retry_delay, [this, &device] { retry(device); });
   device.retry_delay = std::min(options_.retry_delay_max, 2 * device.retry_delay);
