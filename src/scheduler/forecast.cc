@@ -8,7 +8,7 @@ namespace tranche::scheduler {
 namespace {
 
 // Ends that are looked ahead before the answer is "not known": bounds the time of one answer.
-constexpr int kLookAhead = 400;
+constexpr int kLookAhead = 200;
 
 // The next event of the imagined future: something that runs or leaves comes to its latest end, or a begin
 // time passes. Slices are released as soon as their task is gone.

@@ -43,6 +43,7 @@ std::optional<GangPlacement> place_gang_on_type(const Shape& shape, uint32_t tas
 }
 
 std::optional<GangPlacement> place_gang(const Shape& shape, uint32_t tasks, const Layers& layers) {
+  if (!may_host_one(shape, layers)) return std::nullopt;
   for (const std::string& type : types_for(shape, *layers.front())) {
     if (auto gang = place_gang_on_type(shape, tasks, type, layers)) return gang;
   }

@@ -2,6 +2,7 @@
 // machine would, with all delays. One seed gives one history.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -97,6 +98,8 @@ class History {
       return exited != nullptr && exited->cause != ExitCause::killed;
     });
   }
+  // As the daemon asks before it appends a submission.
+  std::function<bool(const JobSpec&, const ArraySpec&)> accepts;
   bool is_over() const { return agenda_.empty(); }
   int faults() const { return faults_; }
 
@@ -143,7 +146,15 @@ class History {
     }
     if (rules_.policy_changes && draw < 24) return PolicyChanged{random_policy()};
     if (draw < 25) return Tick{};
-    return submission();
+    for (int tries = 0; tries < 20; ++tries) {
+      JobSubmitted submitted = submission();
+      if (accepts && !accepts(submitted.spec, submitted.array)) continue;
+      const size_t count = std::max<size_t>(submitted.array.indices.size(), 1);
+      last_job_ += count;
+      for (size_t i = 0; i < count; ++i) specs_[JobId(submitted.job.value() + i)] = submitted.spec;
+      return submitted;
+    }
+    return Tick{};
   }
 
   JobId some_job() {
@@ -151,7 +162,7 @@ class History {
     return JobId(last_job_ - back);
   }
 
-  EventPayload submission() {
+  JobSubmitted submission() {
     static const char* const users[] = {"alice", "bob", "carol", "dave"};
     static const char* const queues[] = {"default", "bio", "physics/theory", "physics/vision"};
     Request request;
@@ -191,10 +202,7 @@ class History {
       array.running_max = static_cast<uint32_t>(random_.below(3));
     }
     const JobId job(last_job_ + 1);
-    last_job_ += std::max<size_t>(array.indices.size(), 1);
-    JobSpec spec = spec_of(request);
-    for (size_t i = 0; i < std::max<size_t>(array.indices.size(), 1); ++i) specs_[JobId(job.value() + i)] = spec;
-    return JobSubmitted{job, std::move(spec), std::move(array)};
+    return JobSubmitted{job, spec_of(request), std::move(array)};
   }
 
   // What the machine does about a decision.
@@ -231,11 +239,13 @@ class History {
   }
 
   void stopped(const Stop& stop) {
+    Time end = now_ + kNanosecond + within(specs_.at(stop.task.job).grace);
     std::erase_if(agenda_, [&](const auto& entry) {
       const auto* exited = std::get_if<TaskExited>(&entry.second);
-      return exited != nullptr && exited->task == stop.task;
+      const bool found = exited != nullptr && exited->task == stop.task;
+      if (found) end = std::min(end, entry.first.first);  // a Stop never makes it last longer
+      return found;
     });
-    const Time end = now_ + kNanosecond + within(specs_.at(stop.task.job).grace);
     const bool just_in_time = random_.chance(1, 10);
     plan(end, TaskExited{stop.task, just_in_time ? ExitCause::exited : ExitCause::killed, 0, 0});
   }

@@ -50,7 +50,11 @@ void Pass::compute_shares_once() {
 // Room that is being freed comes first: a beneficiary starts as soon as it can, and until then its place is
 // set aside, together with the free room that it needs beside it.
 void Pass::plan_claims() {
-  if (state_.claims.empty()) return;
+  const bool any = std::any_of(state_.claims.begin(), state_.claims.end(), [&](const Claim& claim) {
+    const Job* job = state_.find(claim.beneficiary);
+    return job != nullptr && job->group != 0;
+  });
+  if (!any) return;
   promised_ = state_.capacity;
   for (const auto& [key, holding] : state_.holdings) {
     if (!is_leaving(state_, key, holding)) continue;

@@ -19,6 +19,28 @@ bool gpu_takes(const Shape& shape, const GpuRoom& room, const Slice& slice) {
   return room.owners.size() == 1 && room.owners.front().first == shape.uid;
 }
 
+bool node_may_host(const Shape& shape, const std::string& type, size_t n, const Layers& layers) {
+  const NodeRoom& home = layers.front()->nodes()[n];
+  if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) return false;
+  for (const Capacity* layer : layers) {
+    const NodeRoom& room = layer->nodes()[n];
+    if (room.cpu_free.count() < shape.cpu) return false;
+    if (shape.host_memory > 0 && room.memory_free.count() < shape.host_memory) return false;
+  }
+  uint32_t taking = 0;
+  for (size_t g = 0; g < home.gpus.size() && taking < shape.gpu_count; ++g) {
+    const GpuRoom& first = home.gpus[g];
+    if (!type.empty() && first.type != type) continue;
+    const auto slice = slice_on(shape, first);
+    if (!slice) continue;
+    const bool takes = std::all_of(layers.begin(), layers.end(), [&](const Capacity* layer) {
+      return gpu_takes(shape, layer->nodes()[n].gpus[g], *slice);
+    });
+    taking += takes ? 1 : 0;
+  }
+  return taking >= shape.gpu_count;
+}
+
 bool gpu_takes_in_all(const Shape& shape, const NodeLayers& layers, size_t g, const Slice& slice) {
   return std::all_of(layers.begin(), layers.end(),
                      [&](const NodeRoom& layer) { return gpu_takes(shape, layer.gpus[g], slice); });
@@ -130,7 +152,7 @@ std::vector<TaskPlacement> place_on_node(const Shape& shape, const std::string& 
                                          const Layers& layers, uint32_t most) {
   const NodeRoom& home = layers.front()->nodes()[node_position];
   std::vector<TaskPlacement> placed;
-  if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) return placed;
+  if (!node_may_host(shape, type, node_position, layers)) return placed;
   NodeLayers scratch;
   for (const Capacity* layer : layers) scratch.push_back(layer->nodes()[node_position]);
   while (placed.size() < most && host_takes(shape, scratch)) {
@@ -152,6 +174,13 @@ std::vector<TaskPlacement> place_on_node(const Shape& shape, const std::string& 
     placed.push_back(std::move(task));
   }
   return placed;
+}
+
+bool may_host_one(const Shape& shape, const Layers& layers) {
+  for (size_t n = 0; n < layers.front()->nodes().size(); ++n) {
+    if (node_may_host(shape, shape.type, n, layers)) return true;
+  }
+  return false;
 }
 
 MilliGpu charge_at_least(const Shape& shape, const Capacity& installed, uint32_t tasks) {

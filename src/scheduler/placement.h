@@ -48,6 +48,9 @@ std::vector<std::string> types_for(const Shape& shape, const Capacity& installed
 std::vector<TaskPlacement> place_on_node(const Shape& shape, const std::string& type, size_t node_position,
                                          const Layers& layers, uint32_t most);
 
+// Quick and never wrong when it says no: whether some node could host one task. Most waiting jobs fail here.
+bool may_host_one(const Shape& shape, const Layers& layers);
+
 // The least that the job may be charged, whatever GPUs it gets.
 MilliGpu charge_at_least(const Shape& shape, const Capacity& installed, uint32_t tasks);
 

@@ -8,6 +8,7 @@ namespace tranche::scheduler {
 
 QueueTree::QueueTree() {
   queues_.emplace_back();
+  queues_.back().path_to_root = {kRootQueue};
   by_path_.emplace("", kRootQueue);
 }
 
@@ -25,6 +26,9 @@ QueueIndex QueueTree::ensure(std::string_view path) {
   Queue queue;
   queue.path = std::string(path);
   queue.parent = parent;
+  queue.path_to_root = {index};
+  queue.path_to_root.insert(queue.path_to_root.end(), queues_[parent].path_to_root.begin(),
+                            queues_[parent].path_to_root.end());
   // Growth is common to all queues, so a new one starts at the newest that any of them has seen.
   queue.accrued = queues_[kRootQueue].accrued;
   queues_.push_back(std::move(queue));
@@ -139,15 +143,6 @@ void QueueTree::advance(Time now) {
       queue.accrued = at_new_epoch;
     }
   }
-}
-
-std::vector<QueueIndex> QueueTree::path_to_root(QueueIndex index) const {
-  std::vector<QueueIndex> path{index};
-  while (index != kRootQueue) {
-    index = queues_[index].parent;
-    path.push_back(index);
-  }
-  return path;
 }
 
 bool QueueTree::is_known(std::string_view path) const {

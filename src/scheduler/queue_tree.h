@@ -36,6 +36,7 @@ struct Queue {
   std::string path;  // "" is the root
   QueueIndex parent = kRootQueue;
   std::vector<QueueIndex> children;  // by path
+  std::vector<QueueIndex> path_to_root;  // itself first, the root last
   bool configured = false;           // named by the policy, itself or as the parent of one
   std::optional<MilliGpu> quota;
   // Quota as it counts in the sharing with siblings: a queue without one of its own is guaranteed what is
@@ -79,7 +80,7 @@ class QueueTree {
   void advance(Time now);
 
   // The queue and those above it, itself first, the root last.
-  std::vector<QueueIndex> path_to_root(QueueIndex index) const;
+  const std::vector<QueueIndex>& path_to_root(QueueIndex index) const { return queues_[index].path_to_root; }
   bool is_known(std::string_view path) const;  // configured, so jobs may be submitted below it
   const UsageClock& clock() const { return clock_; }
 

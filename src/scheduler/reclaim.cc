@@ -54,7 +54,7 @@ class Claims {
   const std::vector<Share>& shares_;
   const std::vector<MilliGpu>& planned_;
   MilliGpu charge_;
-  std::vector<QueueIndex> path_;
+  const std::vector<QueueIndex>& path_;
 };
 
 class Search {
@@ -101,7 +101,7 @@ class Search {
 
   // The children of the lowest queue that both are below: claimant's side and victim's side.
   std::optional<std::pair<QueueIndex, QueueIndex>> sides(QueueIndex victim) const {
-    const auto other = state_.queues.path_to_root(victim);
+    const auto& other = state_.queues.path_to_root(victim);
     size_t mine = path_.size();
     size_t theirs = other.size();
     while (mine > 0 && theirs > 0 && path_[mine - 1] == other[theirs - 1]) {
@@ -272,7 +272,7 @@ Running::Running(const State& state) : charge(state.queues.size()) {
 std::vector<JobId> jobs_inside_quota(const State& state, QueueIndex queue) {
   std::vector<RunningJob> jobs;
   for (const RunningJob& running : Running(state).jobs) {
-    const auto path = state.queues.path_to_root(running.job->queue);
+    const auto& path = state.queues.path_to_root(running.job->queue);
     if (std::find(path.begin(), path.end(), queue) != path.end()) jobs.push_back(running);
   }
   std::sort(jobs.begin(), jobs.end(), [](const RunningJob& a, const RunningJob& b) {

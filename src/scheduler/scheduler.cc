@@ -47,17 +47,22 @@ std::vector<Decision> advance(State& state, const Event& event) {
   // First the facts: afterwards the state says what happened, and nothing is decided.
   state.take_in(event);
   Time protection_ends;
-  uint64_t times_ready = 0;
+  bool again = false;
   do {
-    times_ready = state.times_ready;
+    const uint64_t times_ready = state.times_ready;
+    const size_t decided = recorder.decisions.size();
     // What follows for the jobs that it happened to: ends free room and dependents, so they come first.
     conclude(state, recorder);
     // Who starts now, who has to make room, who is promised room.
     Pass pass(state, &recorder);
     pass.run();
     protection_ends = pass.wake();
-    // A start or an end may have made others ready that the walk had already gone past.
-  } while (state.times_ready != times_ready || !state.attention.empty());
+    // A start may have made others ready that the walk had already gone past, and room may have been promised
+    // before the walk knew what would be taken. Each round decides something, so there is an end.
+    const bool was_promised = !pass.reservations().empty() || !pass.claims().empty();
+    again = state.times_ready != times_ready || !state.attention.empty() ||
+            (was_promised && recorder.decisions.size() != decided);
+  } while (again);
   // When to look again by itself.
   ask_for_wake(state, protection_ends, recorder);
   // What was only of use during this step is forgotten, as restore() does.
