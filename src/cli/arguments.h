@@ -24,8 +24,8 @@ class Arguments {
   // Takes over what `weaker` has and this has not. `requeue` and `no-requeue` are one question.
   void fill_from(const Arguments& weaker);
 
-  std::vector<std::string> words;    // operands in their order
-  bool after_dashes = false;         // words follow "--": certainly a command, not a script
+  std::vector<std::string> words;  // operands in their order
+  bool after_dashes = false;       // words follow "--": certainly a command, not a script
 
  private:
   std::vector<std::pair<std::string, std::string>> options_;

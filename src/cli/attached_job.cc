@@ -94,13 +94,18 @@ AttachedEnd end_of(std::string_view payload) {
   std::memcpy(&frame, payload.data(), sizeof frame);
   end.text = payload.substr(sizeof frame);
   switch (static_cast<wire::ExitCause>(frame.cause)) {
-    case wire::ExitCause::time_limit: end.exit_code = kExitTimeLimit; return end;
-    case wire::ExitCause::oom: end.exit_code = kExitOutOfMemory; return end;
+    case wire::ExitCause::time_limit:
+      end.exit_code = kExitTimeLimit;
+      return end;
+    case wire::ExitCause::oom:
+      end.exit_code = kExitOutOfMemory;
+      return end;
     case wire::ExitCause::none:
     case wire::ExitCause::unknown:
     case wire::ExitCause::exited:
     case wire::ExitCause::signalled:
-    case wire::ExitCause::killed: break;
+    case wire::ExitCause::killed:
+      break;
   }
   if (frame.signal > 0 && frame.signal < 128) {
     end.exit_code = kExitSignalBase + frame.signal;
@@ -115,17 +120,15 @@ AttachedEnd end_of(std::string_view payload) {
   return end;
 }
 
-}  // namespace
-
-class AttachedJob::Loop {
+class Attendance {
  public:
-  explicit Loop(AttachedJob& job)
-      : session_(job.session_),
-        options_(job.options_),
-        socket_(job.socket_.get()),
-        frames_(job.socket_.get(), std::move(job.early_bytes_)),
-        terminal_(job.session_.setup().input),
-        progress_(job.session_, job.options_.label) {}
+  Attendance(Session& session, int socket, std::string early_bytes, AttachedOptions options)
+      : session_(session),
+        options_(std::move(options)),
+        socket_(socket),
+        frames_(socket, std::move(early_bytes)),
+        terminal_(session.setup().input),
+        progress_(session, options_.label) {}
 
   Result<AttachedEnd> run() {
     // A read that would block must not stop the output, so input is only read when poll says so.
@@ -171,11 +174,19 @@ class AttachedJob::Loop {
 
   Result<void> take_frame(const Frame& frame) {
     switch (frame.type) {
-      case wire::FrameType::stdout_data: return write_all(session_.setup().output, frame.payload);
-      case wire::FrameType::stderr_data: return write_all(session_.setup().error, frame.payload);
-      case wire::FrameType::progress: progress_.show(frame.payload); return {};
-      case wire::FrameType::started: start(); return {};
-      case wire::FrameType::exit: end_ = end_of(frame.payload); return {};
+      case wire::FrameType::stdout_data:
+        return write_all(session_.setup().output, frame.payload);
+      case wire::FrameType::stderr_data:
+        return write_all(session_.setup().error, frame.payload);
+      case wire::FrameType::progress:
+        progress_.show(frame.payload);
+        return {};
+      case wire::FrameType::started:
+        start();
+        return {};
+      case wire::FrameType::exit:
+        end_ = end_of(frame.payload);
+        return {};
       case wire::FrameType::detached:
         end_.emplace().text = options_.label + " goes on; somebody else is attached to it now";
         return {};
@@ -183,7 +194,8 @@ class AttachedJob::Loop {
       case wire::FrameType::stdin_end:
       case wire::FrameType::window_size:
       case wire::FrameType::signal:
-      case wire::FrameType::detach: return {};
+      case wire::FrameType::detach:
+        return {};
     }
     return {};  // a type that only a newer server knows
   }
@@ -208,6 +220,10 @@ class AttachedJob::Loop {
         if (started_ && options_.terminal) send_window_size();
       } else if (signal == SIGTSTP) {
         stop_ourselves();
+      } else if (signal == SIGHUP && started_ && options_.terminal) {
+        // Our window was closed; the job keeps its own terminal.
+        end_.emplace().exit_code = kExitSignalBase + SIGHUP;
+        end_->text = options_.label + " goes on; 'tranche attach' returns to it";
       } else if (started_) {
         const wire::SignalFrame frame{signal};
         frames_.send(wire::FrameType::signal, {reinterpret_cast<const char*>(&frame), sizeof frame});
@@ -255,7 +271,7 @@ class AttachedJob::Loop {
   }
 
   Session& session_;
-  Options& options_;
+  AttachedOptions options_;
   int socket_;
   SignalQueue signals_;
   FrameStream frames_;
@@ -268,14 +284,11 @@ class AttachedJob::Loop {
   std::optional<AttachedEnd> end_;
 };
 
-AttachedJob::AttachedJob(Session& session, UniqueFd socket, std::string early_bytes, Options options)
-    : session_(session),
-      socket_(std::move(socket)),
-      early_bytes_(std::move(early_bytes)),
-      options_(std::move(options)) {}
+}  // namespace
 
-AttachedJob::~AttachedJob() = default;
-
-Result<AttachedEnd> AttachedJob::run() { return Loop(*this).run(); }
+Result<AttachedEnd> attend_job(Session& session, UniqueFd socket, std::string early_bytes,
+                               AttachedOptions options) {
+  return Attendance(session, socket.get(), std::move(early_bytes), std::move(options)).run();
+}
 
 }  // namespace tranche::cli

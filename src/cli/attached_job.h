@@ -1,6 +1,6 @@
-// The client's side of an interactive job: waits with it, carries terminal, bytes and signals, and tells how it
-// ended. Speaks wire/attach.h with the daemon and then with the job's shepherd; a daemon that dies meanwhile
-// does not matter.
+// The client's side of an interactive job: waits with it, carries terminal, bytes and signals, and tells how
+// it ended. Speaks wire/attach.h with the daemon and then with the job's shepherd; a daemon that dies
+// meanwhile does not matter.
 #pragma once
 
 #include <cstdint>
@@ -22,28 +22,15 @@ struct AttachedEnd {
   std::string text;        // a sentence for the user, or ""
 };
 
-class AttachedJob {
- public:
-  struct Options {
-    std::string label;         // "job 7"
-    bool terminal = false;     // the job has a terminal of its own, shown in ours
-    std::function<Result<void>()> cancel;  // asks the daemon to cancel the job
-  };
-
-  AttachedJob(Session& session, UniqueFd socket, std::string early_bytes, Options options);
-  ~AttachedJob();
-  AttachedJob(const AttachedJob&) = delete;
-  AttachedJob& operator=(const AttachedJob&) = delete;
-
-  // Until the job has ended or the connection is gone. Signals that are to be forwarded are blocked meanwhile.
-  Result<AttachedEnd> run();
-
- private:
-  class Loop;
-  Session& session_;
-  UniqueFd socket_;
-  std::string early_bytes_;
-  Options options_;
+struct AttachedOptions {
+  std::string label;                     // "job 7"
+  bool terminal = false;                 // the job has a terminal of its own, shown in ours
+  std::function<Result<void>()> cancel;  // asks the daemon to cancel the job
 };
+
+// Stays with the job at the other end of `socket` until it has ended or the connection is gone. `early_bytes`
+// were read from the socket already. Signals that are to be forwarded are blocked meanwhile.
+Result<AttachedEnd> attend_job(Session& session, UniqueFd socket, std::string early_bytes,
+                               AttachedOptions options);
 
 }  // namespace tranche::cli

@@ -37,7 +37,8 @@ class Peer {
 
   void send_exit(wire::ExitCause cause, int code, int signal, std::string_view text = {}) {
     const wire::ExitFrame frame{code, signal, static_cast<uint32_t>(cause), 0};
-    send(FrameType::exit, std::string(reinterpret_cast<const char*>(&frame), sizeof frame) + std::string(text));
+    send(FrameType::exit,
+         std::string(reinterpret_cast<const char*>(&frame), sizeof frame) + std::string(text));
   }
 
   // The next frame, or none when the client has closed.
@@ -60,9 +61,7 @@ class Peer {
 FakeDaemon::Handler session_of(std::function<void(Peer&)> script) {
   return [script = std::move(script)](const FakeRequest& request) -> FakeReply {
     if (request.target != "/v1/run") return {.body = "{}"};
-    return {.status = 101,
-            .extra_headers = "Tranche-Job: 7\r\n",
-            .upgraded = [script](int socket) {
+    return {.status = 101, .extra_headers = "Tranche-Job: 7\r\n", .upgraded = [script](int socket) {
               Peer peer(socket);
               script(peer);
             }};
@@ -152,9 +151,10 @@ TEST(AttachedJob, ARefusalIsAProblem) {
   EXPECT_EQ(outcome.error, "tranche: no\n");
 }
 
-// Runs the program in a child with a terminal of its own; gives the terminal's other end to `drive`, and the exit
-// code at the end. The settings of the terminal must be those of before.
-int run_in_terminal(const std::string& socket_path, const std::function<void(int terminal, pid_t child)>& drive) {
+// Runs the program in a child with a terminal of its own; gives the terminal's other end to `drive`, and the
+// exit code at the end. The settings of the terminal must be those of before.
+int run_in_terminal(const std::string& socket_path,
+                    const std::function<void(int terminal, pid_t child)>& drive) {
   int terminal = -1;
   int inner = -1;
   termios before{};
@@ -232,7 +232,9 @@ TEST(AttachedTerminal, IsRestoredWhenTheConnectionBreaks) {
       if (!frame || frame->type == FrameType::window_size) return;
     }
   }));
-  EXPECT_EQ(run_in_terminal(daemon.socket_path(), [](int terminal, pid_t) { expect_text(terminal, "broke"); }), 125);
+  EXPECT_EQ(
+      run_in_terminal(daemon.socket_path(), [](int terminal, pid_t) { expect_text(terminal, "broke"); }),
+      125);
 }
 
 TEST(AttachedTerminal, TermIsForwardedToTheRunningJob) {

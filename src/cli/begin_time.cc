@@ -59,7 +59,8 @@ LocalTime to_local(Time time) {
   const time_t seconds = static_cast<time_t>(time.nanoseconds() / kSecond.count());
   tm broken{};
   localtime_r(&seconds, &broken);
-  return {broken.tm_year + 1900, broken.tm_mon + 1, broken.tm_mday, broken.tm_hour, broken.tm_min, broken.tm_sec};
+  return {broken.tm_year + 1900, broken.tm_mon + 1, broken.tm_mday,
+          broken.tm_hour,        broken.tm_min,     broken.tm_sec};
 }
 
 }  // namespace

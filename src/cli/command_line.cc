@@ -74,18 +74,19 @@ Result<void> take_option(const OptionRow& row, Arguments& arguments) {
   }
   const std::vector<std::string>& values = row.parsed->results();
   if (values.size() > 1) {
-    return fail(ErrorCode::invalid_argument, name + " is given " + std::to_string(values.size()) +
-                                                 " times; give it once");
+    return fail(ErrorCode::invalid_argument,
+                name + " is given " + std::to_string(values.size()) + " times; give it once");
   }
   if (values.front() == kEmptyValue || values.front().empty() || values.front().starts_with("--")) {
-    return fail(ErrorCode::invalid_argument, name + " needs a value: " + name + " " + std::string(option.value));
+    return fail(ErrorCode::invalid_argument,
+                name + " needs a value: " + name + " " + std::string(option.value));
   }
   arguments.set(option_key(option), values.front());
   return {};
 }
 
-Result<void> take_words(std::vector<std::string> remaining, std::span<const OptionGroup> groups, Operands operands,
-                        Arguments& arguments) {
+Result<void> take_words(std::vector<std::string> remaining, std::span<const OptionGroup> groups,
+                        Operands operands, Arguments& arguments) {
   for (std::string& word : remaining) {
     const bool is_option = word.size() > 1 && word.front() == '-';
     const bool in_command = operands == Operands::kCommand && !arguments.words.empty();
@@ -106,7 +107,8 @@ Result<void> run_parser(CLI::App& app, std::vector<std::string> words) {
     app.parse(words);
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string text = error.what();
-    return fail(ErrorCode::invalid_argument, printable(text.substr(0, text.find(':'))) + " needs a value; see --help");
+    return fail(ErrorCode::invalid_argument,
+                printable(text.substr(0, text.find(':'))) + " needs a value; see --help");
   } catch (const CLI::Error& error) {
     return fail(ErrorCode::invalid_argument, printable(error.what()) + "; see --help");
   }
@@ -138,20 +140,22 @@ tl::unexpected<Error> unknown_verb(std::string_view name) {
   for (const Verb& verb : verbs()) names.push_back(verb.name);
   const std::string_view meant = nearest_name(name, names);
   std::string message = in_quotes(name) + " is not a verb of tranche";
-  message += meant.empty() ? "; 'tranche help' lists them" : "; did you mean 'tranche " + std::string(meant) + "'?";
+  message +=
+      meant.empty() ? "; 'tranche help' lists them" : "; did you mean 'tranche " + std::string(meant) + "'?";
   return fail(ErrorCode::invalid_argument, std::move(message));
 }
 
 Result<void> check_operands(const Verb& verb, const Arguments& arguments) {
   const size_t count = arguments.words.size();
-  if (verb.kind == Operands::kCommand || (count >= verb.operands_min && count <= verb.operands_max)) return {};
+  if (verb.kind == Operands::kCommand || (count >= verb.operands_min && count <= verb.operands_max))
+    return {};
   std::string usage = "tranche " + std::string(verb.name);
   if (!verb.operands.empty()) usage += " " + std::string(verb.operands);
   if (count < verb.operands_min) {
     return fail(ErrorCode::invalid_argument, "something is missing; write: " + usage);
   }
-  return fail(ErrorCode::invalid_argument, in_quotes(arguments.words[verb.operands_max]) +
-                                               " is one word too many; write: " + usage);
+  return fail(ErrorCode::invalid_argument,
+              in_quotes(arguments.words[verb.operands_max]) + " is one word too many; write: " + usage);
 }
 
 CommandLine help_about(std::string_view verb_name) {

@@ -1,8 +1,8 @@
 // argv into a verb and its Arguments. The only includer of CLI11 is command_line.cc; only the chosen verb's
 // options are built, since the program starts for every `tranche ls`.
 //
-// Errors are invalid_argument (exit 2) and name the nearest known spelling; an option that is not built yet is
-// not_available_yet (exit 2).
+// Errors are invalid_argument (exit 2) and name the nearest known spelling; an option that is not built yet
+// is not_available_yet (exit 2).
 #pragma once
 
 #include <span>

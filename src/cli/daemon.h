@@ -1,5 +1,5 @@
-// The daemon as the verbs see it: one call, one typed answer. A problem that it reports comes back as the Error
-// that it stands for, so exit codes are the same as those of mistakes found here.
+// The daemon as the verbs see it: one call, one typed answer. A problem that it reports comes back as the
+// Error that it stands for, so exit codes are the same as those of mistakes found here.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ class Daemon {
   template <class Answer>
   static Result<Answer> decoded(std::string_view body) {
     Result<Answer> answer = api::decode<Answer>(body);
-    if (!answer) return fail(ErrorCode::corrupt, "cannot read the daemon's answer: " + answer.error().message());
+    if (!answer)
+      return fail(ErrorCode::corrupt, "cannot read the daemon's answer: " + answer.error().message());
     return answer;
   }
 

@@ -20,7 +20,9 @@ std::string gpu_of(GpuId gpu) { return "GPU " + std::to_string(gpu.value()); }
 std::string name(std::string_view text) { return printable(text); }
 
 // One overload a kind: what happened, without its kind's name.
-std::string text_of(const PolicyChanged& event) { return std::to_string(event.policy.queues.size()) + " queues"; }
+std::string text_of(const PolicyChanged& event) {
+  return std::to_string(event.policy.queues.size()) + " queues";
+}
 std::string text_of(const NodeAdded& event) { return name(event.node.name); }
 std::string text_of(const NodeRemoved& event) { return "node " + std::to_string(event.node.value()); }
 std::string text_of(const GpuAdded& event) {
@@ -80,7 +82,9 @@ std::string text_of(const Stop& decision) {
   if (decision.beneficiary.is_set()) text += " for " + job_of(decision.beneficiary);
   return text;
 }
-std::string text_of(const End& decision) { return job_of(decision.job) + " " + std::string(to_string(decision.state)); }
+std::string text_of(const End& decision) {
+  return job_of(decision.job) + " " + std::string(to_string(decision.state));
+}
 std::string text_of(const Requeue& decision) {
   return job_of(decision.job) + " attempt " + std::to_string(decision.attempt) + " " +
          std::string(to_string(decision.reason));

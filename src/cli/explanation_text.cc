@@ -39,7 +39,8 @@ std::string explanation_text(const Explanation& explanation, Time now) {
   text += "\n";
   const std::string blockers = blockers_text(explanation.proof);
   if (!blockers.empty()) text += "Waits for    jobs " + blockers + "\n";
-  if (explanation.proof.until.is_set()) text += "Until        " + local_time_text(explanation.proof.until) + "\n";
+  if (explanation.proof.until.is_set())
+    text += "Until        " + local_time_text(explanation.proof.until) + "\n";
   const std::string forecast = forecast_text(explanation.forecast, now);
   if (!forecast.empty()) text += "Expected     " + forecast + "\n";
   for (const std::string& help : explanation.helps) text += "Would help   " + printable(help) + "\n";

@@ -130,7 +130,8 @@ void FakeDaemon::serve_connection(UniqueFd connection) {
       reply.upgraded(connection.get());
       return;
     }
-    send_all(connection.get(), text + "Content-Length: " + std::to_string(reply.body.size()) + "\r\n\r\n" + reply.body);
+    send_all(connection.get(),
+             text + "Content-Length: " + std::to_string(reply.body.size()) + "\r\n\r\n" + reply.body);
   }
 }
 
@@ -147,8 +148,8 @@ std::vector<std::string> FakeDaemon::asked() const {
 
 FakeReply problem(int status, std::string_view type, std::string_view detail) {
   return {.status = status,
-          .body = "{\"type\":\"" + std::string(type) + "\",\"title\":\"x\",\"status\":" + std::to_string(status) +
-                  ",\"detail\":\"" + std::string(detail) + "\"}"};
+          .body = "{\"type\":\"" + std::string(type) + "\",\"title\":\"x\",\"status\":" +
+                  std::to_string(status) + ",\"detail\":\"" + std::string(detail) + "\"}"};
 }
 
 Outcome run_words(const std::string& socket_path, std::vector<std::string> words, Session::Setup setup) {

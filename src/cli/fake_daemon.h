@@ -24,7 +24,7 @@ struct FakeRequest {
 struct FakeReply {
   int status = 200;
   std::string body = {};
-  std::string extra_headers = {};                // with their line ends
+  std::string extra_headers = {};                 // with their line ends
   std::function<void(int socket)> upgraded = {};  // with status 101: owns the conversation from here on
 };
 

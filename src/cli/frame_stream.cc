@@ -34,7 +34,8 @@ Result<std::optional<Frame>> FrameStream::next() {
   const size_t available = input_.size() - input_offset_;
   if (available < sizeof header) return std::optional<Frame>();
   std::memcpy(&header, input_.data() + input_offset_, sizeof header);
-  if (header.size > wire::kMaxFramePayload) return fail(ErrorCode::corrupt, "the job's connection carries no frames");
+  if (header.size > wire::kMaxFramePayload)
+    return fail(ErrorCode::corrupt, "the job's connection carries no frames");
   if (available - sizeof header < header.size) return std::optional<Frame>();
   Frame frame{static_cast<wire::FrameType>(header.type),
               input_.substr(input_offset_ + sizeof header, header.size)};

@@ -9,7 +9,8 @@ namespace tranche::cli {
 namespace {
 
 Result<MilliGpu> parse_percent(std::string_view text) {
-  if (!text.ends_with('%')) return invalid("write a percentage of one GPU, such as 30%, not " + in_quotes(text));
+  if (!text.ends_with('%'))
+    return invalid("write a percentage of one GPU, such as 30%, not " + in_quotes(text));
   TRY_ASSIGN(const int64_t thousandths, parse_thousandths(text.substr(0, text.size() - 1)));
   // 30% is 30,000 thousandths of a percent and 300 milli-GPU.
   const int64_t milli = thousandths / 100;
@@ -30,7 +31,8 @@ Result<void> parse_gpu_amount(std::string_view text, GpuRequest& gpu) {
     return {};
   }
   if (milli > kWholeGpu.count()) {
-    return invalid("--gpus: " + in_quotes(text) + " is neither a whole number of GPUs nor a part of one; write 2 or 0.5");
+    return invalid("--gpus: " + in_quotes(text) +
+                   " is neither a whole number of GPUs nor a part of one; write 2 or 0.5");
   }
   gpu.count = 1;
   gpu.kind = SliceKind::fraction;
@@ -50,7 +52,8 @@ Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
     const bool typed = colon != std::string::npos;
     if (typed) gpu.type = amount->substr(0, colon);
     // "-G h100-80" alone is one of that type; no type begins with a digit, a dot or a sign.
-    const bool begins_like_number = std::string_view("0123456789.-+:").find(amount->front()) != std::string_view::npos;
+    const bool begins_like_number =
+        std::string_view("0123456789.-+:").find(amount->front()) != std::string_view::npos;
     if (typed && begins_like_number) {
       return invalid("--gpus: write TYPE:N, such as h100-80:2, not " + in_quotes(*amount));
     }
@@ -68,7 +71,8 @@ Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
     }
     return gpu;
   }
-  if (arguments.has("exclusive")) return invalid("--exclusive and --gpu-mem or --gpu-compute contradict each other");
+  if (arguments.has("exclusive"))
+    return invalid("--exclusive and --gpu-mem or --gpu-compute contradict each other");
   if (amount == nullptr) gpu.count = 1;
   if (gpu.count == 0) return invalid("--gpus: 0 GPUs have no memory or compute to ask for");
   if (compute != nullptr && gpu.kind == SliceKind::fraction) {
@@ -78,7 +82,8 @@ Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
   if (memory != nullptr) {
     if (memory->find("..") != std::string::npos) {
       return fail(ErrorCode::not_available_yet,
-                  "--gpu-mem A..B is not available yet; write the memory that it needs at most, such as --gpu-mem 20G");
+                  "--gpu-mem A..B is not available yet; write the memory that it needs at most, such as "
+                  "--gpu-mem 20G");
     }
     TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(*memory));
     if (gpu.memory.count() == 0) return invalid("--gpu-mem: write the memory that it needs, such as 20G");

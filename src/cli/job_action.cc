@@ -13,9 +13,11 @@
 namespace tranche::cli {
 namespace {
 
-Result<std::vector<api::JobSummary>> chosen_jobs(Daemon& daemon, const Session& session, const Arguments& arguments) {
+Result<std::vector<api::JobSummary>> chosen_jobs(Daemon& daemon, const Session& session,
+                                                 const Arguments& arguments) {
   if (!arguments.has("me")) {
-    if (arguments.words.empty()) return invalid("name the jobs, such as 7, 7_3, 7-9 or @, or all of yours with --me");
+    if (arguments.words.empty())
+      return invalid("name the jobs, such as 7, 7_3, 7-9 or @, or all of yours with --me");
     TRY_ASSIGN(const std::vector<api::JobDetail> found,
                find_jobs(daemon, session, arguments.words, BareArray::kWhole));
     return std::vector<api::JobSummary>(found.begin(), found.end());
@@ -29,7 +31,8 @@ Result<std::vector<api::JobSummary>> chosen_jobs(Daemon& daemon, const Session& 
 
 }  // namespace
 
-Result<int> act_on_jobs(Session& session, const Arguments& arguments, std::string_view action, std::string_view done) {
+Result<int> act_on_jobs(Session& session, const Arguments& arguments, std::string_view action,
+                        std::string_view done) {
   Daemon daemon(session);
   TRY_ASSIGN(const std::vector<api::JobSummary> jobs, chosen_jobs(daemon, session, arguments));
   if (jobs.empty()) session.note("you have no job that waits or runs\n");

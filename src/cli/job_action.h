@@ -10,8 +10,9 @@ namespace tranche::cli {
 class Arguments;
 class Session;
 
-// POSTs /v1/jobs/{id}/<action> for every job that the words (or --me) name, and says `done` of each. A refusal
-// is printed and the others go on; the exit code is the worst.
-Result<int> act_on_jobs(Session& session, const Arguments& arguments, std::string_view action, std::string_view done);
+// POSTs /v1/jobs/{id}/<action> for every job that the words (or --me) name, and says `done` of each. A
+// refusal is printed and the others go on; the exit code is the worst.
+Result<int> act_on_jobs(Session& session, const Arguments& arguments, std::string_view action,
+                        std::string_view done);
 
 }  // namespace tranche::cli

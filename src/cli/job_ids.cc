@@ -29,7 +29,8 @@ Result<NumberRange> parse_range(std::string_view text, int64_t low, int64_t high
   }
   if (range.last < range.first) return invalid("the range " + in_quotes(text) + " is backwards");
   if (range.last - range.first >= static_cast<int64_t>(kReferencedJobsMax)) {
-    return invalid("the range " + in_quotes(text) + " names more than " + std::to_string(kReferencedJobsMax) + " jobs");
+    return invalid("the range " + in_quotes(text) + " names more than " + std::to_string(kReferencedJobsMax) +
+                   " jobs");
   }
   return range;
 }
@@ -43,7 +44,8 @@ Result<JobReference> parse_recent(std::string_view text) {
   return reference;
 }
 
-Result<void> add_elements(std::string_view array, std::string_view indices, std::vector<JobReference>& references) {
+Result<void> add_elements(std::string_view array, std::string_view indices,
+                          std::vector<JobReference>& references) {
   TRY_ASSIGN(const int64_t job, parse_integer(array, 1, limits::kIdMax, "a job's id"));
   const bool bracketed = indices.starts_with('[') && indices.ends_with(']') && indices.size() > 2;
   if (bracketed) indices = indices.substr(1, indices.size() - 2);
@@ -89,12 +91,15 @@ bool is_element_of(const api::JobSummary& job, uint64_t first) {
 
 class Finder {
  public:
-  Finder(Daemon& daemon, const Session& session, BareArray bare) : daemon_(daemon), session_(session), bare_(bare) {}
+  Finder(Daemon& daemon, const Session& session, BareArray bare)
+      : daemon_(daemon), session_(session), bare_(bare) {}
 
   Result<void> find(const JobReference& reference) {
     switch (reference.kind) {
-      case JobReference::Kind::kJob: return find_submission(reference.job);
-      case JobReference::Kind::kElement: return find_element(reference.job, reference.index);
+      case JobReference::Kind::kJob:
+        return find_submission(reference.job);
+      case JobReference::Kind::kElement:
+        return find_element(reference.job, reference.index);
       case JobReference::Kind::kRecent: {
         TRY_ASSIGN(const uint64_t job, recent_submission(reference.back));
         return find_submission(job);
@@ -134,7 +139,8 @@ class Finder {
     const std::string shown = std::to_string(array) + "_" + std::to_string(index);
     TRY_ASSIGN(api::JobDetail first, get(array));
     if (!is_element_of(first, array)) {
-      return fail(ErrorCode::not_found, "job " + std::to_string(array) + " is not an array; 'tranche ls' lists yours");
+      return fail(ErrorCode::not_found,
+                  "job " + std::to_string(array) + " is not an array; 'tranche ls' lists yours");
     }
     if (first.array->index == index) {
       add(std::move(first));
@@ -169,6 +175,7 @@ class Finder {
     TRY(collect(live, SIZE_MAX, ids));
     std::string ended = "/v1/history";
     add_query(ended, "user", session_.user());
+    add_query(ended, "limit", "100");
     TRY(collect(ended, back + 1, ids));
     std::sort(ids.begin(), ids.end(), std::greater<>());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -208,7 +215,8 @@ Result<std::vector<JobReference>> parse_job_references(std::string_view text) {
   std::vector<JobReference> references;
   for (const std::string& part : split_list(text)) {
     const size_t underscore = part.find('_');
-    if (part.empty()) return invalid("a job's id is missing in " + in_quotes(text) + "; " + std::string(kForms));
+    if (part.empty())
+      return invalid("a job's id is missing in " + in_quotes(text) + "; " + std::string(kForms));
     if (part.front() == '@') {
       TRY_ASSIGN(const JobReference recent, parse_recent(part));
       references.push_back(recent);
@@ -230,8 +238,8 @@ Result<std::vector<JobReference>> parse_job_references(std::string_view text) {
   return references;
 }
 
-Result<std::vector<api::JobDetail>> find_jobs(Daemon& daemon, const Session& session, std::span<const std::string> words,
-                                              BareArray bare) {
+Result<std::vector<api::JobDetail>> find_jobs(Daemon& daemon, const Session& session,
+                                              std::span<const std::string> words, BareArray bare) {
   std::vector<JobReference> references;
   for (const std::string& word : words) {
     TRY_ASSIGN(const std::vector<JobReference> named, parse_job_references(word));

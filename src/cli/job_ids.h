@@ -1,5 +1,5 @@
-// How people name jobs: 7, an array's element 7_3, its elements 7_[1-3,5], a range 7-9, a list 7,8, and @ for the
-// last job that they submitted, @-1 for the one before.
+// How people name jobs: 7, an array's element 7_3, its elements 7_[1-3,5], a range 7-9, a list 7,8, and @ for
+// the last job that they submitted, @-1 for the one before.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ Result<std::vector<JobReference>> parse_job_references(std::string_view text);
 enum class BareArray : unsigned char { kFirst, kWhole };
 
 // All words into existing jobs, each once, in order. Asks the daemon about elements, arrays and @.
-Result<std::vector<api::JobDetail>> find_jobs(Daemon& daemon, const Session& session, std::span<const std::string> words,
-                                              BareArray bare);
+Result<std::vector<api::JobDetail>> find_jobs(Daemon& daemon, const Session& session,
+                                              std::span<const std::string> words, BareArray bare);
 // Exactly one job.
 Result<api::JobDetail> find_job(Daemon& daemon, const Session& session, const std::string& word);
 

@@ -21,7 +21,9 @@ std::vector<JobReference> parsed(std::string_view text) {
 }
 
 JobReference job(uint64_t id) { return {.kind = Kind::kJob, .job = id}; }
-JobReference element(uint64_t array, uint32_t index) { return {.kind = Kind::kElement, .job = array, .index = index}; }
+JobReference element(uint64_t array, uint32_t index) {
+  return {.kind = Kind::kElement, .job = array, .index = index};
+}
 JobReference recent(uint32_t back) { return {.kind = Kind::kRecent, .back = back}; }
 
 TEST(JobReferences, AllForms) {
@@ -36,8 +38,9 @@ TEST(JobReferences, AllForms) {
 
 TEST(JobReferences, Mistakes) {
   for (const std::string_view bad :
-       {"", "x", "7-", "9-7", "0", "7_", "7_1-3", "7_[1", "7_[]", "@x", "@-0", "@-", "-7", "7,,8", "1-999999999",
-        "99999999999999999999", "7; rm", "7\n8", "--me", "7_[3-1]", "@1"}) {
+       {"",      "x",    "7-",   "9-7",     "0",  "7_",   "7_1-3",       "7_[1",
+        "7_[]",  "@x",   "@-0",  "@-",      "-7", "7,,8", "1-999999999", "99999999999999999999",
+        "7; rm", "7\n8", "--me", "7_[3-1]", "@1"}) {
     EXPECT_FALSE(parse_job_references(bad).has_value()) << bad;
   }
 }
@@ -58,8 +61,9 @@ testing::FakeReply answer(const testing::FakeRequest& request) {
     return {.body = api::encode(detail)};
   }
   api::JobList list;
-  for (const uint64_t id : request.target.starts_with("/v1/history") ? std::vector<uint64_t>{14, 3} :
-                                                                       std::vector<uint64_t>{10, 11, 12, 13}) {
+  for (const uint64_t id : request.target.starts_with("/v1/history")
+                               ? std::vector<uint64_t>{14, 3}
+                               : std::vector<uint64_t>{10, 11, 12, 13}) {
     api::JobSummary summary;
     summary.job = JobId(id);
     summary.submitted = Time(1);

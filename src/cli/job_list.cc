@@ -17,7 +17,8 @@ Result<FetchedJobs> fetch_jobs(Daemon& daemon, const std::string& target, size_t
     std::string next = target;
     add_query(next, "cursor", *fetched.list.next_cursor);
     TRY_ASSIGN(api::JobList page, daemon.get_as<api::JobList>(next));
-    jobs.insert(jobs.end(), std::make_move_iterator(page.jobs.begin()), std::make_move_iterator(page.jobs.end()));
+    jobs.insert(jobs.end(), std::make_move_iterator(page.jobs.begin()),
+                std::make_move_iterator(page.jobs.end()));
     fetched.list.next_cursor = std::move(page.next_cursor);
   }
   if (jobs.size() > enough) jobs.resize(enough);

@@ -17,14 +17,15 @@ Result<DependencyKind> parse_dependency_kind(std::string_view text) {
   };
   // Slurm's names; the API's own work too.
   constexpr Spelling kSpellings[] = {
-      {"afterok", DependencyKind::after_ok},      {"afternotok", DependencyKind::after_not_ok},
-      {"afterany", DependencyKind::after_any},    {"after", DependencyKind::after_start},
-      {"after_ok", DependencyKind::after_ok},     {"after_not_ok", DependencyKind::after_not_ok},
-      {"after_any", DependencyKind::after_any},   {"after_start", DependencyKind::after_start}};
+      {"afterok", DependencyKind::after_ok},    {"afternotok", DependencyKind::after_not_ok},
+      {"afterany", DependencyKind::after_any},  {"after", DependencyKind::after_start},
+      {"after_ok", DependencyKind::after_ok},   {"after_not_ok", DependencyKind::after_not_ok},
+      {"after_any", DependencyKind::after_any}, {"after_start", DependencyKind::after_start}};
   for (const Spelling& spelling : kSpellings) {
     if (spelling.text == text) return spelling.kind;
   }
-  return invalid("a dependency is afterok:ID, afternotok:ID, afterany:ID or after:ID, not " + in_quotes(text));
+  return invalid("a dependency is afterok:ID, afternotok:ID, afterany:ID or after:ID, not " +
+                 in_quotes(text));
 }
 
 Result<JobId> parse_job_id(std::string_view text) {
@@ -39,14 +40,17 @@ Result<void> add_array_range(std::string_view text, std::vector<uint32_t>& indic
   const size_t dash = range.find('-');
   int64_t step = 1;
   if (colon != std::string_view::npos) {
-    TRY_ASSIGN(step, parse_integer(text.substr(colon + 1), 1, limits::kArrayIndexMax, "the step of an array"));
+    TRY_ASSIGN(step,
+               parse_integer(text.substr(colon + 1), 1, limits::kArrayIndexMax, "the step of an array"));
   }
-  TRY_ASSIGN(const int64_t first, parse_integer(range.substr(0, dash), 0, limits::kArrayIndexMax, "an array index"));
+  TRY_ASSIGN(const int64_t first,
+             parse_integer(range.substr(0, dash), 0, limits::kArrayIndexMax, "an array index"));
   int64_t last = first;
   if (dash != std::string_view::npos) {
     TRY_ASSIGN(last, parse_integer(range.substr(dash + 1), 0, limits::kArrayIndexMax, "an array index"));
   }
-  if (last < first) return invalid("the range " + in_quotes(range) + " is backwards; write the smaller index first");
+  if (last < first)
+    return invalid("the range " + in_quotes(range) + " is backwards; write the smaller index first");
   if ((last - first) / step >= static_cast<int64_t>(limits::kArrayElements)) {
     return invalid("an array has at most " + std::to_string(limits::kArrayElements) + " elements");
   }
@@ -77,11 +81,12 @@ Result<ArraySpec> parse_array(std::string_view text) {
   ArraySpec array;
   const size_t percent = text.find('%');
   if (percent != std::string_view::npos) {
-    TRY_ASSIGN(const int64_t most,
-               parse_integer(text.substr(percent + 1), 1, limits::kArrayElements, "the number that runs at a time"));
+    TRY_ASSIGN(const int64_t most, parse_integer(text.substr(percent + 1), 1, limits::kArrayElements,
+                                                 "the number that runs at a time"));
     array.running_max = static_cast<uint32_t>(most);
   }
-  for (const std::string& range : split(text.substr(0, percent), ',')) TRY(add_array_range(range, array.indices));
+  for (const std::string& range : split(text.substr(0, percent), ','))
+    TRY(add_array_range(range, array.indices));
   if (array.indices.size() > limits::kArrayElements) {
     return invalid("an array has at most " + std::to_string(limits::kArrayElements) + " elements");
   }
@@ -92,7 +97,8 @@ Result<ArraySpec> parse_array(std::string_view text) {
 
 Result<api::TaskCount> parse_task_count(std::string_view text) {
   const size_t dash = text.find('-');
-  TRY_ASSIGN(const int64_t low, parse_integer(text.substr(0, dash), 1, limits::kTasksMax, "the number of tasks"));
+  TRY_ASSIGN(const int64_t low,
+             parse_integer(text.substr(0, dash), 1, limits::kTasksMax, "the number of tasks"));
   int64_t high = low;
   if (dash != std::string_view::npos) {
     TRY_ASSIGN(high, parse_integer(text.substr(dash + 1), 1, limits::kTasksMax, "the number of tasks"));

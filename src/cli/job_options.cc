@@ -23,10 +23,12 @@ constexpr Option kResources[] = {
 constexpr Option kJob[] = {
     {"-J,--name,--job-name", "NAME", "name of the job"},
     {"-q,--queue,-p,--partition", "PATH", "queue: physics/vision"},
-    {"-A,--project,--account", "NAME", "project to charge", "name its queue with -q, as in -q physics/vision"},
+    {"-A,--project,--account", "NAME", "project to charge",
+     "name its queue with -q, as in -q physics/vision"},
     {"--class", "CLASS", "training, inference or interactive"},
     {"--priority", "N", "higher runs first within the queue"},
-    {"-d,--dependency", "KIND:ID[:ID]", "afterok, afternotok, afterany or after (its start); several with commas"},
+    {"-d,--dependency", "KIND:ID[:ID]",
+     "afterok, afternotok, afterany or after (its start); several with commas"},
     {"-a,--array", "1-9%3", "one job for each index, at most 3 at a time"},
     {"-H,--hold", "", "do not start before 'tranche release'"},
     {"--begin", "TIME", "not before: 08:30, 2026-12-01T08:30, now+2h"},
@@ -43,7 +45,8 @@ constexpr Option kJob[] = {
     {"--notify", "WHERE:EVENT", "tell somebody when it starts or ends", kNoNotify},
     {"--image", "IMAGE", "run in a container image", "the command runs in this machine's own file system"},
     {"--reservation", "ID", "run inside a booking", "there are no bookings yet"},
-    {"--snapshot", "", "copy the source tree at submission", "a script's own text is kept from submission on"},
+    {"--snapshot", "", "copy the source tree at submission",
+     "a script's own text is kept from submission on"},
 };
 
 }  // namespace

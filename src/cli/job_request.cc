@@ -33,7 +33,8 @@ void take_text(const Arguments& arguments, std::string_view key, std::optional<s
   if (const std::string* value = arguments.find(key)) target = *value;
 }
 
-Result<void> take_when_and_how(const Session& session, const Arguments& arguments, api::SubmitRequest& request) {
+Result<void> take_when_and_how(const Session& session, const Arguments& arguments,
+                               api::SubmitRequest& request) {
   if (const std::string* value = arguments.find("time")) {
     if (*value == "0" || *value == "unlimited" || *value == "UNLIMITED" || *value == "infinite") {
       return invalid("--time: every job has a limit; write the longest that it may need, such as 7d");
@@ -91,7 +92,8 @@ Result<void> take_rank(const Arguments& arguments, api::SubmitRequest& request) 
   if (const std::string* value = arguments.find("priority")) {
     const bool negative = value->starts_with('-');
     TRY_OPTION(const int64_t priority, "--priority",
-               parse_integer(std::string_view(*value).substr(negative ? 1 : 0), 0, limits::kPriorityMax, "a priority"));
+               parse_integer(std::string_view(*value).substr(negative ? 1 : 0), 0, limits::kPriorityMax,
+                             "a priority"));
     request.priority = static_cast<int32_t>(negative ? -priority : priority);
   }
   return {};
@@ -99,9 +101,8 @@ Result<void> take_rank(const Arguments& arguments, api::SubmitRequest& request) 
 
 }  // namespace
 
-Result<std::vector<std::pair<std::string, std::string>>> parse_export(std::string_view text,
-                                                                      const std::vector<std::string>& environment,
-                                                                      std::vector<std::string>& left_out) {
+Result<std::vector<std::pair<std::string, std::string>>> parse_export(
+    std::string_view text, const std::vector<std::string>& environment, std::vector<std::string>& left_out) {
   std::map<std::string, std::string> chosen;
   std::map<std::string, std::string> all;
   for (const std::string& entry : environment) {

@@ -1,5 +1,5 @@
-// The options of a job into the request that is sent. Errors are invalid_argument or not_available_yet and name
-// the option.
+// The options of a job into the request that is sent. Errors are invalid_argument or not_available_yet and
+// name the option.
 #pragma once
 
 #include <string>
@@ -32,8 +32,7 @@ Result<api::TaskCount> parse_task_count(std::string_view text);
 // RFC 3339, "2026-12-01T08:30[:00]" and "08:30" in local time, "now+2h". Never in the past for "08:30".
 Result<Time> parse_begin(std::string_view text, Time now);
 // ALL, NONE, "ALL,A=b", "A,B=c". Variables that are not UTF-8 are left out and named in `left_out`.
-Result<std::vector<std::pair<std::string, std::string>>> parse_export(std::string_view text,
-                                                                      const std::vector<std::string>& environment,
-                                                                      std::vector<std::string>& left_out);
+Result<std::vector<std::pair<std::string, std::string>>> parse_export(
+    std::string_view text, const std::vector<std::string>& environment, std::vector<std::string>& left_out);
 
 }  // namespace tranche::cli

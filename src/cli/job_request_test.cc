@@ -144,7 +144,8 @@ TEST(Dependencies, SlurmsSpelling) {
                                              {DependencyKind::after_any, JobId(9)},
                                              {DependencyKind::after_start, JobId(1)},
                                              {DependencyKind::after_not_ok, JobId(2)}}));
-  for (const std::string_view bad : {"", "7", "afterok", "afterok:", "singleton", "afterok:0", "afterok:7?after:8"}) {
+  for (const std::string_view bad :
+       {"", "7", "afterok", "afterok:", "singleton", "afterok:0", "afterok:7?after:8"}) {
     EXPECT_FALSE(parse_dependencies(bad).has_value()) << bad;
   }
 }
@@ -155,7 +156,8 @@ TEST(Array, RangesStepsAndLimit) {
   EXPECT_EQ(parse_array("5,1-3,2")->indices, (std::vector<uint32_t>{1, 2, 3, 5}));
   EXPECT_EQ(parse_array("0-20:5")->indices, (std::vector<uint32_t>{0, 5, 10, 15, 20}));
   EXPECT_EQ(parse_array("999999999")->indices, std::vector<uint32_t>{999999999});
-  for (const std::string_view bad : {"", "3-1", "1-", "a", "1-9%0", "1-9%", "0-100000", "1-5:0", "-3", "1,,2"}) {
+  for (const std::string_view bad :
+       {"", "3-1", "1-", "a", "1-9%0", "1-9%", "0-100000", "1-5:0", "-3", "1,,2"}) {
     EXPECT_FALSE(parse_array(bad).has_value()) << bad;
   }
 }

@@ -31,7 +31,8 @@ std::string gpu_text(const api::JobSummary& job) {
   }
   if (!gpu.type.empty()) text.insert(0, gpu.type + ":");
   // A fraction that nothing holds must not look like one that is.
-  if (gpu.kind != SliceKind::whole) text += " " + std::string(to_string(job.tier.value_or(api::Tier::unenforced)));
+  if (gpu.kind != SliceKind::whole)
+    text += " " + std::string(to_string(job.tier.value_or(api::Tier::unenforced)));
   return text;
 }
 
@@ -49,7 +50,8 @@ std::string indices_text(std::span<const uint32_t> indices) {
     while (last + 1 < sorted.size() && sorted[last + 1] <= sorted[last] + 1) ++last;
     if (!text.empty()) text += ',';
     text += std::to_string(sorted[i]);
-    if (sorted[last] > sorted[i]) text += (sorted[last] == sorted[i] + 1 ? "," : "-") + std::to_string(sorted[last]);
+    if (sorted[last] > sorted[i])
+      text += (sorted[last] == sorted[i] + 1 ? "," : "-") + std::to_string(sorted[last]);
     i = last + 1;
   }
   return text.empty() ? "-" : text;
@@ -84,17 +86,21 @@ Style state_style(JobState state) {
   switch (state) {
     case JobState::running:
     case JobState::starting:
-    case JobState::completed: return Style::kGreen;
+    case JobState::completed:
+      return Style::kGreen;
     case JobState::failed:
     case JobState::timed_out:
     case JobState::out_of_memory:
     case JobState::node_failed:
-    case JobState::unknown: return Style::kRed;
+    case JobState::unknown:
+      return Style::kRed;
     case JobState::held:
     case JobState::suspended:
-    case JobState::stopping: return Style::kYellow;
+    case JobState::stopping:
+      return Style::kYellow;
     case JobState::pending:
-    case JobState::cancelled: return Style::kPlain;
+    case JobState::cancelled:
+      return Style::kPlain;
   }
   return Style::kPlain;
 }

@@ -106,12 +106,15 @@ Result<void> follow_log(const std::string& path, UniqueFd file, int ended, int o
     }
     if (file.is_open()) TRY(copy_new(file.get(), output));
     pollfd waiting[] = {{notifications.get(), POLLIN, 0}, {ended, POLLIN, 0}};
-    if (poll(waiting, 2, kLookAnywayMilliseconds) < 0 && errno != EINTR) return fail(system_error("wait for the log"));
+    if (poll(waiting, 2, kLookAnywayMilliseconds) < 0 && errno != EINTR)
+      return fail(system_error("wait for the log"));
     drain_notifications(notifications.get());
     if ((waiting[1].revents & (POLLIN | POLLHUP)) == 0) continue;
     if (!file.is_open()) {
       Result<UniqueFd> opened = open_log(path);
-      if (!opened) return opened.error().code() == ErrorCode::not_found ? Result<void>() : fail(std::move(opened).error());
+      if (!opened)
+        return opened.error().code() == ErrorCode::not_found ? Result<void>()
+                                                             : fail(std::move(opened).error());
       file = std::move(*opened);
     }
     return copy_new(file.get(), output);

@@ -12,8 +12,8 @@
 
 namespace tranche::cli {
 
-// Opens `path` for reading; not_found if there is none, invalid_argument if it is no regular file (a FIFO would
-// block).
+// Opens `path` for reading; not_found if there is none, invalid_argument if it is no regular file (a FIFO
+// would block).
 Result<UniqueFd> open_log(const std::string& path);
 
 // Where the last `lines` lines of an open file begin.

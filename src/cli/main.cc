@@ -7,5 +7,6 @@
 
 int main(int count, char** words) {
   tranche::cli::Session session(tranche::cli::Session::current());
-  return tranche::cli::run_program(session, std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count));
+  return tranche::cli::run_program(session,
+                                   std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count));
 }

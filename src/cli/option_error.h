@@ -18,11 +18,11 @@ inline tl::unexpected<Error> about(std::string_view option, Error error) {
   return fail(std::move(error).with_context(option));
 }
 
-#define TRY_OPTION(target, option, expression)                                          \
-  auto TRANCHE_CONCAT(option_, __LINE__) = (expression);                                \
-  if (!TRANCHE_CONCAT(option_, __LINE__)) {                                             \
-    return about(option, std::move(TRANCHE_CONCAT(option_, __LINE__)).error());         \
-  }                                                                                     \
+#define TRY_OPTION(target, option, expression)                                  \
+  auto TRANCHE_CONCAT(option_, __LINE__) = (expression);                        \
+  if (!TRANCHE_CONCAT(option_, __LINE__)) {                                     \
+    return about(option, std::move(TRANCHE_CONCAT(option_, __LINE__)).error()); \
+  }                                                                             \
   target = std::move(*TRANCHE_CONCAT(option_, __LINE__))
 
 }  // namespace tranche::cli

@@ -8,7 +8,8 @@ namespace tranche::cli {
 namespace {
 
 int explain_failure(Session& session, const Error& error) {
-  // Sentences may carry what others wrote (a queue's name, a file's path): nothing of it may act on the terminal.
+  // Sentences may carry what others wrote (a queue's name, a file's path): nothing of it may act on the
+  // terminal.
   session.warn(printable(error.message()));
   return exit_code(error.code());
 }

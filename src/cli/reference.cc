@@ -105,7 +105,8 @@ void append_markdown_options(std::string& text, const OptionGroup& group) {
 std::string overview_page(const Look& look) {
   std::string text = styled(look, Style::kBold, kTagline) + "\n\n";
   Table table({{.title = ""}, {.title = ""}});
-  for (const Verb& verb : verbs()) table.add({{"  " + std::string(verb.name), Style::kBold}, {std::string(verb.help)}});
+  for (const Verb& verb : verbs())
+    table.add({{"  " + std::string(verb.name), Style::kBold}, {std::string(verb.help)}});
   text += table.render(Look{.colour = look.colour}, false);
   text += "\nJobs are named 7, 7_3 (an element of array 7), 7_[1-3], 7-9, @ (one's last) and @-1.\n";
   return text + "'tranche help VERB' and 'tranche VERB --help' explain one, with examples.\n";
@@ -127,9 +128,12 @@ std::string verb_page(const Look& look, const Verb& verb) {
 std::string markdown_reference() {
   std::string text =
       "# The command line\n\n"
-      "Written by `tranche help --markdown` from the table of verbs (`src/cli/verbs.cc`); a test keeps it true.\n\n"
-      "Jobs are named `7`, `7_3` (an element of array 7), `7_[1-3]`, `7-9`, `@` (one's last) and `@-1`. Sizes are MiB\n"
-      "or have K, M, G, T (binary); a bare duration is minutes. `--json` prints what the daemon answered. Colour is\n"
+      "Written by `tranche help --markdown` from the table of verbs (`src/cli/verbs.cc`); a test keeps it "
+      "true.\n\n"
+      "Jobs are named `7`, `7_3` (an element of array 7), `7_[1-3]`, `7-9`, `@` (one's last) and `@-1`. "
+      "Sizes are MiB\n"
+      "or have K, M, G, T (binary); a bare duration is minutes. `--json` prints what the daemon answered. "
+      "Colour is\n"
       "used on terminals only, and not if `NO_COLOR` is set.\n\n"
       "| exit code | meaning |\n|---|---|\n";
   for (const ExitCodeRow& row : kExitCodes) {

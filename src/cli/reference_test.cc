@@ -23,7 +23,8 @@ TEST(Reference, PagesFitTheTerminal) {
 
 TEST(Reference, OverviewNamesEveryVerb) {
   const std::string page = overview_page(Look{});
-  for (const Verb& verb : verbs()) EXPECT_NE(page.find("  " + std::string(verb.name) + " "), std::string::npos);
+  for (const Verb& verb : verbs())
+    EXPECT_NE(page.find("  " + std::string(verb.name) + " "), std::string::npos);
 }
 
 }  // namespace

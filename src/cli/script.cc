@@ -67,7 +67,8 @@ Result<Script> read_script_text(std::string text, std::string_view name) {
   const auto refuse = [&](std::string_view why) {
     return fail(ErrorCode::invalid_argument, in_quotes(name) + " " + std::string(why));
   };
-  if (text.size() > limits::kScriptBytes) return refuse("is longer than 1 MiB; call a program from a short script");
+  if (text.size() > limits::kScriptBytes)
+    return refuse("is longer than 1 MiB; call a program from a short script");
   if (text.find('\0') != std::string::npos || !is_valid_utf8(text)) {
     return refuse("is not a text in UTF-8; to run a program write: tranche submit -- " + printable(name));
   }

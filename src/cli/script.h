@@ -1,8 +1,8 @@
 // A job script: its text, and what its #TRANCHE and #SBATCH lines ask for (design section 13).
 //
 // Directives stand before the first line that is a command. #TRANCHE takes exactly the options of `submit`;
-// an unknown one is an error. #SBATCH is read as Slurm would: what has no meaning here is named in a warning, but
-// a line that would change resources, time, dependency or array and cannot be obeyed is an error.
+// an unknown one is an error. #SBATCH is read as Slurm would: what has no meaning here is named in a warning,
+// but a line that would change resources, time, dependency or array and cannot be obeyed is an error.
 #pragma once
 
 #include <string>

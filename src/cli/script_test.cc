@@ -24,7 +24,8 @@ std::string refused(const std::string& lines) {
 std::string value(const Script& script, std::string_view key) { return script.directives.value_or(key, "-"); }
 
 TEST(Script, DirectivesEndAtTheFirstCommand) {
-  const Script script = read("#TRANCHE -G 2 --time=2h\n\n# a comment\n#TRANCHE -J 'my run'\necho hi\n#TRANCHE -c 4\n");
+  const Script script =
+      read("#TRANCHE -G 2 --time=2h\n\n# a comment\n#TRANCHE -J 'my run'\necho hi\n#TRANCHE -c 4\n");
   EXPECT_EQ(value(script, "gpus"), "2");
   EXPECT_EQ(value(script, "time"), "2h");
   EXPECT_EQ(value(script, "name"), "my run");
@@ -44,7 +45,8 @@ TEST(Script, UnknownOwnDirectiveIsAnError) {
 TEST(Script, SlurmDirectivesMeanTheSame) {
   const Script script = read(
       "#SBATCH --job-name=test\n#SBATCH -p gpu -t 1-00:00:00\n#SBATCH --gres=gpu:h100-80:2\n#SBATCH -c8\n"
-      "#SBATCH --mem 64G\n#SBATCH -N 1 -n1\n#SBATCH --array=1-4%2\n#SBATCH -o slurm-%j.out\n#SBATCH --begin=now+60\n"
+      "#SBATCH --mem 64G\n#SBATCH -N 1 -n1\n#SBATCH --array=1-4%2\n#SBATCH -o slurm-%j.out\n#SBATCH "
+      "--begin=now+60\n"
       "#SBATCH --dependency=afterok:7\n");
   EXPECT_EQ(value(script, "name"), "test");
   EXPECT_EQ(value(script, "queue"), "gpu");
@@ -67,7 +69,8 @@ TEST(Script, TheLastSlurmLineHoldsAndOwnOnesGoFirst) {
 
 TEST(Script, SlurmsHarmlessLinesWarn) {
   const Script script = read(
-      "#SBATCH --mail-type=END --mail-user=ada@example.org\n#SBATCH -A physics\n#SBATCH --sparkle=7\n#SBATCH --nice 5\n");
+      "#SBATCH --mail-type=END --mail-user=ada@example.org\n#SBATCH -A physics\n#SBATCH --sparkle=7\n#SBATCH "
+      "--nice 5\n");
   ASSERT_EQ(script.warnings.size(), 5U);
   EXPECT_EQ(script.warnings[0], "train.sh:2: #SBATCH --mail-type has no meaning here and is ignored");
   EXPECT_EQ(script.warnings[3], "train.sh:4: #SBATCH '--sparkle' is not known and is ignored");
@@ -75,13 +78,15 @@ TEST(Script, SlurmsHarmlessLinesWarn) {
 
 TEST(Script, SlurmLinesThatChangeWhatTheJobGetsAreRefused) {
   for (const char* line :
-       {"--mem-per-cpu=4G", "-N 2", "--nodes=2", "-n 4", "--ntasks=4", "--ntasks-per-node=2", "--gres=shard:2",
-        "--gres=gpu:1,shard:1", "-C h100", "-w node7", "-x node7", "--exclusive", "--reservation=friday",
-        "--deadline=now+2h", "--time-min=10", "--mem-per-gpu=10G", "--container=img", "--licenses=x", "--tmp=10G"}) {
+       {"--mem-per-cpu=4G", "-N 2", "--nodes=2", "-n 4", "--ntasks=4", "--ntasks-per-node=2",
+        "--gres=shard:2", "--gres=gpu:1,shard:1", "-C h100", "-w node7", "-x node7", "--exclusive",
+        "--reservation=friday", "--deadline=now+2h", "--time-min=10", "--mem-per-gpu=10G", "--container=img",
+        "--licenses=x", "--tmp=10G"}) {
     EXPECT_NE(refused(std::string("#SBATCH ") + line + "\n"), "accepted") << line;
   }
   EXPECT_EQ(refused("#SBATCH --mem-per-cpu=4G\n"),
-            "train.sh:2: #SBATCH --mem-per-cpu changes what the job gets and cannot be obeyed; write the memory of the "
+            "train.sh:2: #SBATCH --mem-per-cpu changes what the job gets and cannot be obeyed; write the "
+            "memory of the "
             "whole task with --mem");
 }
 
@@ -93,7 +98,8 @@ TEST(Script, OtherMarkersAreComments) {
 TEST(Script, MustBeAScript) {
   EXPECT_NE(read_script_text("echo hi\n", "x").error().message().find("#! line"), std::string::npos);
   EXPECT_NE(read_script_text(std::string("#!\0", 3), "x").error().message().find("UTF-8"), std::string::npos);
-  EXPECT_NE(read_script_text("#!" + std::string(2 << 20, 'a'), "x").error().message().find("1 MiB"), std::string::npos);
+  EXPECT_NE(read_script_text("#!" + std::string(2 << 20, 'a'), "x").error().message().find("1 MiB"),
+            std::string::npos);
 }
 
 }  // namespace

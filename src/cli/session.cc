@@ -23,7 +23,8 @@ std::string user_name(uid_t uid) {
   std::vector<char> buffer(4096);
   passwd entry{};
   passwd* found = nullptr;
-  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr) return found->pw_name;
+  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr)
+    return found->pw_name;
   return std::to_string(uid);
 }
 

@@ -1,5 +1,5 @@
-// #SBATCH lines in the options of `submit`. The rule (design section 13): what has no meaning here warns, but what
-// changes resources, time, dependency or array and cannot be obeyed is refused.
+// #SBATCH lines in the options of `submit`. The rule (design section 13): what has no meaning here warns, but
+// what changes resources, time, dependency or array and cannot be obeyed is refused.
 #include <algorithm>
 
 #include "cli/option_error.h"
@@ -10,26 +10,27 @@ namespace tranche::cli {
 namespace {
 
 enum class Action : unsigned char {
-  kSame,      // our option `ours` with the same value
-  kGres,      // gpu[:TYPE][:N]
-  kBegin,     // "now+60" counts seconds in Slurm
-  kOnlyOne,   // fine if it is 1
-  kQuietly,   // nothing to do here, nothing lost
-  kWarn,      // has no meaning here
-  kRefuse,    // changes what the job gets
+  kSame,     // our option `ours` with the same value
+  kGres,     // gpu[:TYPE][:N]
+  kBegin,    // "now+60" counts seconds in Slurm
+  kOnlyOne,  // fine if it is 1
+  kQuietly,  // nothing to do here, nothing lost
+  kWarn,     // has no meaning here
+  kRefuse,   // changes what the job gets
 };
 
 struct SlurmOption {
-  std::string_view name;   // long, without dashes
-  char letter;             // or 0
+  std::string_view name;  // long, without dashes
+  char letter;            // or 0
   bool takes_value;
   Action action;
-  std::string_view ours;   // option of `submit`, or what to write instead
+  std::string_view ours;  // option of `submit`, or what to write instead
 };
 
 constexpr std::string_view kOneMachine = "a job runs on one machine";
 constexpr std::string_view kOneTask =
-    "Slurm runs the script once and Tranche once a task; ask for cores with --cpus-per-task, or write #TRANCHE -n";
+    "Slurm runs the script once and Tranche once a task; ask for cores with --cpus-per-task, or write "
+    "#TRANCHE -n";
 constexpr std::string_view kPerMemory = "write the memory of the whole task with --mem";
 constexpr std::string_view kPick = "choose GPUs by type: -G TYPE:N";
 
@@ -74,7 +75,8 @@ constexpr SlurmOption kSlurmOptions[] = {
     {"prefer", 0, true, Action::kWarn, ""},
     {"nodelist", 'w', true, Action::kRefuse, kOneMachine},
     {"exclude", 'x', true, Action::kRefuse, kOneMachine},
-    {"exclusive", 0, false, Action::kRefuse, "ask for what the job needs: whole GPUs with -G N, cores with -c"},
+    {"exclusive", 0, false, Action::kRefuse,
+     "ask for what the job needs: whole GPUs with -G N, cores with -c"},
     {"oversubscribe", 's', false, Action::kWarn, ""},
     {"overcommit", 'O', false, Action::kRefuse, "ask for cores with --cpus-per-task"},
     {"licenses", 'L', true, Action::kRefuse, "there are no licenses to count"},
@@ -109,7 +111,7 @@ constexpr SlurmOption kSlurmOptions[] = {
 };
 
 struct Written {
-  std::string name;   // as written: "--mem" or "-t"
+  std::string name;  // as written: "--mem" or "-t"
   const SlurmOption* row = nullptr;
   std::string value;
 };
@@ -137,7 +139,8 @@ Result<Written> take_written(const std::vector<std::string>& words, size_t& i) {
   const bool wants = written.row != nullptr ? written.row->takes_value : true;
   const bool follows = i < words.size() && !words[i].starts_with('-');
   if (wants && !attached && follows) written.value = words[i++];
-  if (written.row != nullptr && wants && written.value.empty()) return invalid(written.name + " needs a value");
+  if (written.row != nullptr && wants && written.value.empty())
+    return invalid(written.name + " needs a value");
   return written;
 }
 

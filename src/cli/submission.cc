@@ -68,7 +68,8 @@ void print_submitted(Session& session, const Arguments& arguments, const api::Su
   session.print(text + "\n");
   if (response.explanation && response.state == JobState::pending) {
     const std::string forecast = forecast_text(response.explanation->forecast, session.setup().now);
-    session.note("  " + printable(response.explanation->reason) + (forecast.empty() ? "" : "; " + forecast) + "\n");
+    session.note("  " + printable(response.explanation->reason) + (forecast.empty() ? "" : "; " + forecast) +
+                 "\n");
   }
 }
 
@@ -82,7 +83,8 @@ Result<int> dry_run(Session& session, const Arguments& arguments, const api::Sub
   TRY_ASSIGN(const api::DryRunResponse response, Daemon::decoded<api::DryRunResponse>(json));
   std::string text = response.would_start ? "would start now" : "would wait";
   if (!response.reason.empty()) text += ": " + printable(response.reason);
-  const std::string forecast = response.would_start ? "" : forecast_text(response.forecast, session.setup().now);
+  const std::string forecast =
+      response.would_start ? "" : forecast_text(response.forecast, session.setup().now);
   if (!forecast.empty()) text += "; " + forecast;
   session.print(text + "\n");
   return 0;
@@ -103,7 +105,8 @@ Result<int> wait_for_all(const Session& session, const api::SubmitResponse& resp
 }  // namespace
 
 Result<api::SubmitRequest> make_command_submission(Session& session, const Arguments& arguments) {
-  if (arguments.words.empty()) return invalid("the command is missing; write: tranche run [options] -- COMMAND");
+  if (arguments.words.empty())
+    return invalid("the command is missing; write: tranche run [options] -- COMMAND");
   TRY(check_words(arguments.words));
   TRY_ASSIGN(api::SubmitRequest request, make_submit_request(session, arguments));
   request.argv = arguments.words;
@@ -112,7 +115,9 @@ Result<api::SubmitRequest> make_command_submission(Session& session, const Argum
 
 Result<api::SubmitRequest> make_submission(Session& session, const Arguments& arguments) {
   if (arguments.words.empty()) {
-    return invalid("the job is missing; write: tranche submit [options] SCRIPT, or: tranche submit [options] -- COMMAND");
+    return invalid(
+        "the job is missing; write: tranche submit [options] SCRIPT, or: tranche submit [options] -- "
+        "COMMAND");
   }
   if (arguments.after_dashes) return make_command_submission(session, arguments);
   TRY(check_words(arguments.words));

@@ -13,17 +13,24 @@ constexpr size_t kGap = 2;  // cells between columns
 
 std::string_view style_code(Style style) {
   switch (style) {
-    case Style::kPlain: return "";
-    case Style::kBold: return "\x1b[1m";
-    case Style::kDim: return "\x1b[2m";
-    case Style::kGreen: return "\x1b[32m";
-    case Style::kYellow: return "\x1b[33m";
-    case Style::kRed: return "\x1b[31m";
+    case Style::kPlain:
+      return "";
+    case Style::kBold:
+      return "\x1b[1m";
+    case Style::kDim:
+      return "\x1b[2m";
+    case Style::kGreen:
+      return "\x1b[32m";
+    case Style::kYellow:
+      return "\x1b[33m";
+    case Style::kRed:
+      return "\x1b[31m";
   }
   return "";
 }
 
-void append_cell(std::string& line, const Look& look, const Table::Cell& cell, size_t width, bool right, bool last) {
+void append_cell(std::string& line, const Look& look, const Table::Cell& cell, size_t width, bool right,
+                 bool last) {
   const std::string text = fit_width(cell.text, width);
   const size_t padding = width - std::min(width, display_width(text));
   if (right) line.append(padding, ' ');

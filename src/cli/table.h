@@ -1,4 +1,5 @@
-// Rows and columns for people: as wide as their content, narrowed to the terminal where one is, never wrapped.
+// Rows and columns for people: as wide as their content, narrowed to the terminal where one is, never
+// wrapped.
 #pragma once
 
 #include <string>

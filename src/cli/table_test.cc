@@ -9,7 +9,9 @@ namespace tranche::cli {
 namespace {
 
 Table example() {
-  Table table({{.title = "ID", .right = true}, {.title = "NAME", .width_min = 4}, {.title = "REASON", .width_min = 6}});
+  Table table({{.title = "ID", .right = true},
+               {.title = "NAME", .width_min = 4},
+               {.title = "REASON", .width_min = 6}});
   table.add({{"7"}, {"a-rather-long-name"}, {"waits for jobs 1, 2 and 3"}});
   table.add({{"1234"}, {"x"}, {""}});
   return table;

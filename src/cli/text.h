@@ -21,7 +21,8 @@ std::string safe_json(std::string_view document);
 
 bool is_valid_utf8(std::string_view text);
 
-// Terminal cells that printable text takes: 2 for East Asian wide characters and emoji, 0 for combining marks.
+// Terminal cells that printable text takes: 2 for East Asian wide characters and emoji, 0 for combining
+// marks.
 size_t display_width(std::string_view text);
 
 // The longest beginning of at most `cells` cells; what is cut ends in "…" (if cells > 0).
@@ -29,8 +30,8 @@ std::string fit_width(std::string_view text, size_t cells);
 
 std::vector<std::string> split(std::string_view text, char separator);
 
-// Words as a shell would read them from one line: single and double quotes, backslash, # starts a comment at a
-// word's beginning. An unclosed quote ends at the end of the line and sets `unclosed`.
+// Words as a shell would read them from one line: single and double quotes, backslash, # starts a comment at
+// a word's beginning. An unclosed quote ends at the end of the line and sets `unclosed`.
 std::vector<std::string> shell_words(std::string_view line, bool& unclosed);
 
 }  // namespace tranche::cli

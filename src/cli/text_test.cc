@@ -10,9 +10,14 @@ namespace {
 TEST(PrintableText, EscapesWhatActsOnATerminal) {
   EXPECT_EQ(printable("train \x1b[2J\x07"), "train \\x1b[2J\\x07");
   EXPECT_EQ(printable("two\nlines\tand\r"), "two\\nlines\\tand\\x0d");
-  EXPECT_EQ(printable("\xc2\x9b" "31m"), "\\xc2\\x9b31m");               // C1: a one-character CSI
-  EXPECT_EQ(printable("a\xe2\x80\xae" "b"), "a\\xe2\\x80\\xae" "b");     // right-to-left override
-  EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");                        // not UTF-8
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "31m"),
+            "\\xc2\\x9b31m");  // C1: a one-character CSI
+  EXPECT_EQ(printable("a\xe2\x80\xae"
+                      "b"),
+            "a\\xe2\\x80\\xae"
+            "b");                                  // right-to-left override
+  EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");  // not UTF-8
 }
 
 TEST(PrintableText, LeavesOtherLanguagesAlone) {
@@ -32,7 +37,9 @@ TEST(PrintableText, NeverLetsAControlByteThrough) {
 }
 
 TEST(SafeJson, EscapesControlsAndKeepsTheRest) {
-  EXPECT_EQ(safe_json("{\"name\":\"\xc2\x9b" "x\"}\n"), "{\"name\":\"\\u009bx\"}\n");
+  EXPECT_EQ(safe_json("{\"name\":\"\xc2\x9b"
+                      "x\"}\n"),
+            "{\"name\":\"\\u009bx\"}\n");
   EXPECT_EQ(safe_json("{\"a\":\"学\"}"), "{\"a\":\"学\"}");
   EXPECT_EQ(safe_json("\xf3\xa0\x80\x81"), "\\udb40\\udc01");  // a tag character, outside the first plane
 }

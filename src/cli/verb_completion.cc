@@ -31,15 +31,20 @@ std::string bash_script() {
       "_tranche() {\n"
       "  local word=${COMP_WORDS[COMP_CWORD]} verb=${COMP_WORDS[1]}\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n"
-      "    COMPREPLY=($(compgen -W \"" + verb_names() + "\" -- \"$word\"))\n"
+      "    COMPREPLY=($(compgen -W \"" +
+      verb_names() +
+      "\" -- \"$word\"))\n"
       "    return\n"
       "  fi\n"
       "  case $verb in\n";
   for (const Verb& verb : verbs()) {
     text += "    " + std::string(verb.name) + ") ";
-    text += "if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"" + option_names(verb) + "\" -- \"$word\"));";
+    text +=
+        "if [[ $word == -* ]]; then COMPREPLY=($(compgen -W \"" + option_names(verb) + "\" -- \"$word\"));";
     if (names_jobs(verb)) {
-      text += " else COMPREPLY=($(compgen -W \"$(tranche ls --me --no-header 2>/dev/null | awk '{print $1}')\" -- \"$word\"));";
+      text +=
+          " else COMPREPLY=($(compgen -W \"$(tranche ls --me --no-header 2>/dev/null | awk '{print $1}')\" "
+          "-- \"$word\"));";
     }
     text += " fi ;;\n";
   }

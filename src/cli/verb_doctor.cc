@@ -11,9 +11,12 @@ namespace {
 
 Style check_style(api::CheckStatus status) {
   switch (status) {
-    case api::CheckStatus::ok: return Style::kGreen;
-    case api::CheckStatus::warn: return Style::kYellow;
-    case api::CheckStatus::fail: return Style::kRed;
+    case api::CheckStatus::ok:
+      return Style::kGreen;
+    case api::CheckStatus::warn:
+      return Style::kYellow;
+    case api::CheckStatus::fail:
+      return Style::kRed;
   }
   return Style::kPlain;
 }
@@ -25,7 +28,8 @@ Result<int> run_doctor(Session& session, const Arguments& arguments) {
   TRY_ASSIGN(const std::string json, daemon.get("/v1/doctor"));
   TRY_ASSIGN(const api::DoctorReport report, Daemon::decoded<api::DoctorReport>(json));
   bool failed = false;
-  for (const api::DoctorCheck& check : report.checks) failed = failed || check.status == api::CheckStatus::fail;
+  for (const api::DoctorCheck& check : report.checks)
+    failed = failed || check.status == api::CheckStatus::fail;
   if (arguments.has("json")) {
     session.print_json(json);
     return failed ? 1 : 0;

@@ -45,9 +45,11 @@ Result<int> follow(Session& session, Daemon& daemon, uint64_t since, bool json) 
     return true;
   };
   const std::string target = "/v1/events?follow=true&since=" + std::to_string(since);
-  TRY_ASSIGN(const HttpReply reply, daemon.http().stream(target, {{"Accept", "text/event-stream"}}, received));
+  TRY_ASSIGN(const HttpReply reply,
+             daemon.http().stream(target, {{"Accept", "text/event-stream"}}, received));
   if (reply.status != 200) return fail(Daemon::error_of(reply));
-  if (!broken.message().empty()) return fail(std::move(broken).with_context("cannot read the daemon's event"));
+  if (!broken.message().empty())
+    return fail(std::move(broken).with_context("cannot read the daemon's event"));
   return fail(ErrorCode::unavailable, "the daemon has ended the stream; run it again to go on");
 }
 

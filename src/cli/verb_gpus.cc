@@ -40,12 +40,14 @@ std::string free_text(const api::GpuStatus& gpu) {
 std::string holders_text(const api::GpuStatus& gpu) {
   std::string text;
   for (const api::SliceRow& slice : gpu.slices) {
-    text += (text.empty() ? "" : ", ") + std::to_string(slice.job.value()) + " " + slice.user + " " + slice_text(slice);
+    text += (text.empty() ? "" : ", ") + std::to_string(slice.job.value()) + " " + slice.user + " " +
+            slice_text(slice);
   }
   // Who uses a GPU without asking is named: the others wait because of it.
   for (const api::GpuProcess& process : gpu.processes) {
     if (process.job) continue;
-    text += (text.empty() ? "" : ", ") + std::string("unmanaged: ") + process.user + " pid " + std::to_string(process.pid);
+    text += (text.empty() ? "" : ", ") + std::string("unmanaged: ") + process.user + " pid " +
+            std::to_string(process.pid);
     if (process.memory) text += " " + format_memory(*process.memory);
   }
   if (!gpu.reason.empty()) text += (text.empty() ? "" : "; ") + gpu.reason;
@@ -82,14 +84,15 @@ Result<int> drain(Session& session, const Arguments& arguments, bool drained) {
   }
   TRY_ASSIGN(const int64_t index, parse_integer(arguments.words[1], 0, UINT32_MAX, "a GPU's index"));
   const std::string* reason = arguments.find("reason");
-  if (drained && reason == nullptr) return invalid("say why, for those who wait: --reason 'fan replaced on Monday'");
+  if (drained && reason == nullptr)
+    return invalid("say why, for those who wait: --reason 'fan replaced on Monday'");
   if (!drained && reason != nullptr) return invalid("--reason belongs to drain; undrain needs none");
   Daemon daemon(session);
   const std::string target = "/v1/gpus/" + std::to_string(index) + (drained ? "/drain" : "/undrain");
   const std::string body = drained ? api::encode(api::DrainRequest{.reason = *reason}) : std::string();
   TRY(daemon.post(target, body));
-  session.print("GPU " + std::to_string(index) + (drained ? " drained: what runs goes on, nothing new starts\n"
-                                                          : " takes new work again\n"));
+  session.print("GPU " + std::to_string(index) +
+                (drained ? " drained: what runs goes on, nothing new starts\n" : " takes new work again\n"));
   return 0;
 }
 

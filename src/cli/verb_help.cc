@@ -18,7 +18,9 @@ Result<int> run_help(Session& session, const Arguments& arguments) {
     return 0;
   }
   const Verb* verb = find_verb(arguments.words.front());
-  if (verb == nullptr) return invalid(in_quotes(arguments.words.front()) + " is not a verb of tranche; 'tranche help' lists them");
+  if (verb == nullptr)
+    return invalid(in_quotes(arguments.words.front()) +
+                   " is not a verb of tranche; 'tranche help' lists them");
   session.print(verb_page(session.look(), *verb));
   return 0;
 }

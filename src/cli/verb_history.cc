@@ -56,7 +56,8 @@ Table history_table(const Session& session, const std::vector<api::JobSummary>& 
 
 Result<int> run_history(Session& session, const Arguments& arguments) {
   std::string target = "/v1/history";
-  if (arguments.has("me") && arguments.has("user")) return invalid("--me and --user contradict each other; give one");
+  if (arguments.has("me") && arguments.has("user"))
+    return invalid("--me and --user contradict each other; give one");
   if (arguments.has("me")) add_query(target, "user", session.user());
   if (const std::string* user = arguments.find("user")) add_query(target, "user", *user);
   if (const std::string* since = arguments.find("since")) {
@@ -77,7 +78,8 @@ Result<int> run_history(Session& session, const Arguments& arguments) {
     session.print_json(fetched.json);
     return 0;
   }
-  session.print(history_table(session, fetched.list.jobs).render(session.look(), !arguments.has("no-header")));
+  session.print(
+      history_table(session, fetched.list.jobs).render(session.look(), !arguments.has("no-header")));
   if (fetched.list.jobs.empty()) session.note("no job has ended yet\n");
   return 0;
 }

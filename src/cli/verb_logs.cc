@@ -1,5 +1,5 @@
-// tranche logs: what a job wrote. The path comes from the daemon, the bytes from the file: read as the caller, so
-// nobody reads what he may not.
+// tranche logs: what a job wrote. The path comes from the daemon, the bytes from the file: read as the
+// caller, so nobody reads what he may not.
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -34,7 +34,8 @@ Result<std::string> log_path(const Session& session, const api::JobDetail& job, 
   return fail(ErrorCode::not_found, job_label(job) + " has no log: its output went to whoever ran it");
 }
 
-Result<void> follow(const Session& session, const api::JobDetail& job, const std::string& path, UniqueFd file) {
+Result<void> follow(const Session& session, const api::JobDetail& job, const std::string& path,
+                    UniqueFd file) {
   // Shared with the thread that waits for the end, which after an error here is left to end with the process.
   const auto ended = std::make_shared<UniqueFd>(eventfd(is_final(job.state) ? 1 : 0, EFD_CLOEXEC));
   if (!ended->is_open()) return fail(system_error("wait for the job's end"));

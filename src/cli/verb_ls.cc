@@ -62,8 +62,9 @@ Result<int> run_ls(Session& session, const Arguments& arguments) {
   }
   session.print(job_table(session, fetched.list.jobs).render(session.look(), !arguments.has("no-header")));
   if (fetched.list.jobs.empty()) {
-    session.note(arguments.has("all") ? "no job matches\n"
-                                      : "no job waits or runs; 'tranche ls --all' shows those that ended too\n");
+    session.note(arguments.has("all")
+                     ? "no job matches\n"
+                     : "no job waits or runs; 'tranche ls --all' shows those that ended too\n");
   }
   return 0;
 }

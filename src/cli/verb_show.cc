@@ -33,7 +33,8 @@ class Page {
 std::string command_text(const std::vector<std::string>& argv) {
   std::string text;
   for (const std::string& word : argv) {
-    const bool plain = !word.empty() && word.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}~#!") == std::string::npos;
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n'\"\\$`&|;<>()*?[]{}~#!") == std::string::npos;
     if (!text.empty()) text += ' ';
     if (plain) {
       text += word;
@@ -48,10 +49,14 @@ std::string command_text(const std::vector<std::string>& argv) {
 
 std::string_view dependency_text(DependencyKind kind) {
   switch (kind) {
-    case DependencyKind::after_ok: return "afterok";
-    case DependencyKind::after_not_ok: return "afternotok";
-    case DependencyKind::after_any: return "afterany";
-    case DependencyKind::after_start: return "after";
+    case DependencyKind::after_ok:
+      return "afterok";
+    case DependencyKind::after_not_ok:
+      return "afternotok";
+    case DependencyKind::after_any:
+      return "afterany";
+    case DependencyKind::after_start:
+      return "after";
   }
   return "?";
 }
@@ -83,7 +88,8 @@ void add_request(Page& page, const api::JobDetail& job) {
                                       : "within its queue's quota: not reclaimed by other queues");
   }
   if (job.array) {
-    page.line("Array", std::to_string(job.array->first.value()) + ", element " + std::to_string(job.array->index));
+    page.line("Array",
+              std::to_string(job.array->first.value()) + ", element " + std::to_string(job.array->index));
   }
   page.line("Depends on", dependencies_text(job.dependencies));
 }
@@ -110,8 +116,12 @@ void add_private(Page& page, const api::JobDetail& job) {
 }
 
 std::string tasks_text(const Session& session, const api::JobDetail& job) {
-  Table table({{.title = "  TASK", .right = true}, {.title = "STATE"}, {.title = "NODE"}, {.title = "PID", .right = true},
-               {.title = "EXIT"}, {.title = "GPU UUIDS", .width_min = 12}});
+  Table table({{.title = "  TASK", .right = true},
+               {.title = "STATE"},
+               {.title = "NODE"},
+               {.title = "PID", .right = true},
+               {.title = "EXIT"},
+               {.title = "GPU UUIDS", .width_min = 12}});
   for (const api::TaskDetail& task : job.tasks) {
     std::string uuids;
     for (const std::string& uuid : task.gpus) uuids += (uuids.empty() ? "" : ",") + uuid;
@@ -144,7 +154,8 @@ std::string job_page(const Session& session, const api::JobDetail& job) {
   add_private(page, job);
   page.raw(tasks_text(session, job));
   page.raw(history_text(session, job));
-  if (job.explanation && !is_final(job.state) && !job.started) page.raw(explanation_text(*job.explanation, session.setup().now));
+  if (job.explanation && !is_final(job.state) && !job.started)
+    page.raw(explanation_text(*job.explanation, session.setup().now));
   return page.text();
 }
 
@@ -152,7 +163,8 @@ std::string job_page(const Session& session, const api::JobDetail& job) {
 
 Result<int> run_show(Session& session, const Arguments& arguments) {
   Daemon daemon(session);
-  TRY_ASSIGN(const std::vector<api::JobDetail> jobs, find_jobs(daemon, session, arguments.words, BareArray::kFirst));
+  TRY_ASSIGN(const std::vector<api::JobDetail> jobs,
+             find_jobs(daemon, session, arguments.words, BareArray::kFirst));
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (arguments.has("json")) {  // one document a line
       TRY_ASSIGN(const std::string json, daemon.get("/v1/jobs/" + std::to_string(jobs[i].job.value())));

@@ -6,7 +6,8 @@
 namespace tranche::cli {
 
 Result<int> run_version(Session& session, const Arguments& arguments) {
-  session.print(arguments.has("json") ? "{\"version\":\"" TRANCHE_VERSION "\"}\n" : "tranche " TRANCHE_VERSION "\n");
+  session.print(arguments.has("json") ? "{\"version\":\"" TRANCHE_VERSION "\"}\n"
+                                      : "tranche " TRANCHE_VERSION "\n");
   return 0;
 }
 

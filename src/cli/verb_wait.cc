@@ -13,7 +13,8 @@ namespace tranche::cli {
 
 Result<int> run_wait(Session& session, const Arguments& arguments) {
   Daemon daemon(session);
-  TRY_ASSIGN(const std::vector<api::JobDetail> jobs, find_jobs(daemon, session, arguments.words, BareArray::kWhole));
+  TRY_ASSIGN(const std::vector<api::JobDetail> jobs,
+             find_jobs(daemon, session, arguments.words, BareArray::kWhole));
   int worst = 0;
   for (const api::JobDetail& job : jobs) {
     TRY_ASSIGN(const api::JobSummary ended, wait_for_job(session.socket_path, job.job));

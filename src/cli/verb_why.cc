@@ -11,7 +11,8 @@ namespace tranche::cli {
 
 Result<int> run_why(Session& session, const Arguments& arguments) {
   Daemon daemon(session);
-  TRY_ASSIGN(const std::vector<api::JobDetail> jobs, find_jobs(daemon, session, arguments.words, BareArray::kFirst));
+  TRY_ASSIGN(const std::vector<api::JobDetail> jobs,
+             find_jobs(daemon, session, arguments.words, BareArray::kFirst));
   for (const api::JobDetail& job : jobs) {
     TRY_ASSIGN(const std::string json, daemon.get("/v1/jobs/" + std::to_string(job.job.value()) + "/why"));
     if (arguments.has("json")) {
@@ -20,7 +21,8 @@ Result<int> run_why(Session& session, const Arguments& arguments) {
     }
     TRY_ASSIGN(const Explanation explanation, Daemon::decoded<Explanation>(json));
     session.print(styled(session.look(), Style::kBold, job_label(job)) + "  " +
-                  styled(session.look(), state_style(explanation.state), to_string(explanation.state)) + "\n");
+                  styled(session.look(), state_style(explanation.state), to_string(explanation.state)) +
+                  "\n");
     session.print(explanation_text(explanation, session.setup().now));
   }
   return 0;

@@ -1,5 +1,5 @@
-// The table of verbs: everything the command line can do, as data. Help, completion, docs/cli.md and the parser
-// are made from it; each verb's work is one function in a file of its own.
+// The table of verbs: everything the command line can do, as data. Help, completion, docs/cli.md and the
+// parser are made from it; each verb's work is one function in a file of its own.
 #pragma once
 
 #include <array>
@@ -15,9 +15,9 @@ class Arguments;
 class Session;
 
 struct Option {
-  std::string_view names;        // all spellings, "-G,--gpus"; the first long one is its key in Arguments
-  std::string_view value;        // how help writes its value; empty: a switch
-  std::string_view help;         // one line
+  std::string_view names;         // all spellings, "-G,--gpus"; the first long one is its key in Arguments
+  std::string_view value;         // how help writes its value; empty: a switch
+  std::string_view help;          // one line
   std::string_view not_yet = {};  // set: not built yet; a sentence that says what to do instead
 };
 
@@ -61,6 +61,7 @@ const Verb* find_verb(std::string_view name);
 // The first long spelling without its dashes: "gpus".
 std::string_view option_key(const Option& option);
 
+Result<int> run_attach(Session& session, const Arguments& arguments);
 Result<int> run_cancel(Session& session, const Arguments& arguments);
 Result<int> run_completion(Session& session, const Arguments& arguments);
 Result<int> run_config(Session& session, const Arguments& arguments);

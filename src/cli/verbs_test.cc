@@ -60,8 +60,8 @@ TEST(Verbs, DaemonNotThere) {
 
 TEST(Verbs, SubmitSendsTheCommand) {
   const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.status = 201, .body = submitted(7)}; });
-  const Outcome outcome =
-      run_words(daemon.socket_path(), {"submit", "-G", "0.5", "-t", "90", "--idempotency-key", "k1", "--", "echo", "a b"});
+  const Outcome outcome = run_words(daemon.socket_path(), {"submit", "-G", "0.5", "-t", "90",
+                                                           "--idempotency-key", "k1", "--", "echo", "a b"});
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_EQ(outcome.output, "job 7 running, time limit 1h30m\n");
   EXPECT_EQ(daemon.asked(), std::vector<std::string>{"POST /v1/jobs"});
@@ -76,7 +76,8 @@ TEST(Verbs, SubmitSendsTheScriptWithTheCommandLineFirst) {
   const std::string path = directory.path() + "/train.sh";
   write_text(path, "#!/bin/sh\n#TRANCHE -G 2 -t 1h\n#SBATCH --mail-type=ALL\necho $1\n");
   const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.status = 201, .body = submitted(8)}; });
-  const Outcome outcome = run_words(daemon.socket_path(), {"submit", "--parsable", "-G", "1", path, "--epochs", "3"});
+  const Outcome outcome =
+      run_words(daemon.socket_path(), {"submit", "--parsable", "-G", "1", path, "--epochs", "3"});
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_EQ(outcome.output, "8\n");
   EXPECT_NE(outcome.error.find("--mail-type has no meaning here"), std::string::npos);
@@ -171,12 +172,15 @@ TEST(Verbs, LsShowsAllUsersAndFollowsTheCursor) {
   setup.now = job_seven().submitted + 11 * kMinute;
   const Outcome outcome = run_words(daemon.socket_path(), {"ls", "--all", "-s", "running"}, setup);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_EQ(outcome.output,
-            "ID  NAME  USER             QUEUE        CLASS     STATE    GPU             GPUS  TIME  LIMIT  REASON\n"
-            " 7  -     ada              physics/ada  training  running  1               3      10m     1h\n"
-            " 8  -     eve\\xe2\\x80\\xae  physics/ada  training  pending  0.5 unenforced  -        -     1h  waits for 7\n");
-  EXPECT_EQ(daemon.asked(), (std::vector<std::string>{"GET /v1/jobs?state=running&all=true",
-                                                      "GET /v1/jobs?state=running&all=true&cursor=next%2Fpage"}));
+  EXPECT_EQ(
+      outcome.output,
+      "ID  NAME  USER             QUEUE        CLASS     STATE    GPU             GPUS  TIME  LIMIT  REASON\n"
+      " 7  -     ada              physics/ada  training  running  1               3      10m     1h\n"
+      " 8  -     eve\\xe2\\x80\\xae  physics/ada  training  pending  0.5 unenforced  -        -     1h  "
+      "waits for 7\n");
+  EXPECT_EQ(daemon.asked(),
+            (std::vector<std::string>{"GET /v1/jobs?state=running&all=true",
+                                      "GET /v1/jobs?state=running&all=true&cursor=next%2Fpage"}));
 }
 
 TEST(Verbs, JsonIsTheDaemonsOwn) {
@@ -196,7 +200,8 @@ TEST(Verbs, GarbageFromTheDaemonIsAnError) {
 
 TEST(Verbs, CancelGoesOnAfterARefusal) {
   const FakeDaemon daemon([](const FakeRequest& request) {
-    if (request.target == "/v1/jobs/8/cancel") return problem(403, "denied", "job 8 is eve's; only eve can cancel it");
+    if (request.target == "/v1/jobs/8/cancel")
+      return problem(403, "denied", "job 8 is eve's; only eve can cancel it");
     api::JobDetail job = job_seven();
     const bool eighth = request.target.starts_with("/v1/jobs/8");
     if (eighth) {
@@ -255,8 +260,9 @@ TEST(Verbs, WhyLabelsTheForecast) {
   setup.now = now;
   const Outcome outcome = run_words(daemon.socket_path(), {"why", "7"}, setup);
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_NE(outcome.output.find("Why          all GPUs are busy\nProof        busy\nWaits for    jobs 3, 4\n"),
-            std::string::npos)
+  EXPECT_NE(
+      outcome.output.find("Why          all GPUs are busy\nProof        busy\nWaits for    jobs 3, 4\n"),
+      std::string::npos)
       << outcome.output;
   EXPECT_NE(outcome.output.find("(in 1h, from time limits)"), std::string::npos) << outcome.output;
   EXPECT_NE(outcome.output.find("Would help   ask for -G 1\n"), std::string::npos);
@@ -298,8 +304,12 @@ TEST(Verbs, GpusNamesWhoDoesNotAsk) {
     gpu.uuid = "GPU-x";
     gpu.type = "t4";
     gpu.memory_total = MiB(16384);
-    gpu.slices = {{.job = JobId(7), .user = "ada", .kind = SliceKind::fraction, .compute = MilliGpu(500),
-                   .memory = MiB(8192), .tier = api::Tier::unenforced}};
+    gpu.slices = {{.job = JobId(7),
+                   .user = "ada",
+                   .kind = SliceKind::fraction,
+                   .compute = MilliGpu(500),
+                   .memory = MiB(8192),
+                   .tier = api::Tier::unenforced}};
     gpu.processes = {{.pid = 99, .user = "eve", .memory = MiB(1024), .job = std::nullopt}};
     list.gpus.push_back(gpu);
     return FakeReply{.body = api::encode(list)};
@@ -323,7 +333,8 @@ TEST(Verbs, DrainNeedsAReason) {
 TEST(Verbs, DoctorFailsWithItsChecks) {
   const FakeDaemon daemon([](const FakeRequest&) {
     api::DoctorReport report;
-    report.checks = {{"driver", api::CheckStatus::ok, "535", ""}, {"cgroup", api::CheckStatus::fail, "v1", "boot with v2"}};
+    report.checks = {{"driver", api::CheckStatus::ok, "535", ""},
+                     {"cgroup", api::CheckStatus::fail, "v1", "boot with v2"}};
     return FakeReply{.body = api::encode(report)};
   });
   const Outcome outcome = run_words(daemon.socket_path(), {"doctor"});
@@ -334,16 +345,18 @@ TEST(Verbs, DoctorFailsWithItsChecks) {
 TEST(Verbs, EventsPrintsEveryPage) {
   const FakeDaemon daemon([](const FakeRequest& request) {
     if (request.target == "/v1/events?since=0") {
-      return FakeReply{.body = R"({"events":[{"seq":1,"time":"2026-11-30T11:29:47.000000001Z","kind":"tick","version":1,)"
-                               R"("event":{},"decisions":[]},{"seq":2,"time":"2026-11-30T11:29:48.000000000Z",)"
-                               R"("kind":"job_held","version":1,"event":{"job":7,"by":"ada"},"decisions":[]}]})"};
+      return FakeReply{
+          .body = R"({"events":[{"seq":1,"time":"2026-11-30T11:29:47.000000001Z","kind":"tick","version":1,)"
+                  R"("event":{},"decisions":[]},{"seq":2,"time":"2026-11-30T11:29:48.000000000Z",)"
+                  R"("kind":"job_held","version":1,"event":{"job":7,"by":"ada"},"decisions":[]}]})"};
     }
     return FakeReply{.body = R"({"events":[]})"};
   });
   const Outcome outcome = run_words(daemon.socket_path(), {"events"});
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_EQ(outcome.output,
-            "2026-11-30T11:29:47.000000001Z 1 tick\n2026-11-30T11:29:48.000000000Z 2 job_held job 7 by ada\n");
+  EXPECT_EQ(
+      outcome.output,
+      "2026-11-30T11:29:47.000000001Z 1 tick\n2026-11-30T11:29:48.000000000Z 2 job_held job 7 by ada\n");
   const Outcome json = run_words(daemon.socket_path(), {"events", "--json"});
   EXPECT_EQ(std::count(json.output.begin(), json.output.end(), '\n'), 2);
   EXPECT_NE(json.output.find("\"seq\":2"), std::string::npos);
