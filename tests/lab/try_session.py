@@ -51,7 +51,7 @@ def samples(gpus, scale):
         Sample("carol", "embed-service", ["-G", "0.25", "--class", "inference", "-t", "10m"],
                ["serve", "--memory", "1000", "--seconds", seconds(10)]),
         Sample("carol", "notebook", ["-G", "0.5", "-t", "10m"], ["notebook"],
-               interactive_input="allocate 500\ncompute 200\nquit\n"),
+               interactive_input="load 500\ncompute 0.5\nfree\n"),
         Sample("alice", "overrun", ["-G", "1", "-t", "3s", "--grace", "1s"],
                ["train", "--memory", "1000", "--seconds", "600"], state="timed_out"),
     ]
