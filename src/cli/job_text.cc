@@ -111,6 +111,7 @@ int job_exit_code(const api::JobSummary& job) {
   if (job.state == JobState::node_failed || job.state == JobState::unknown) return kExitTrancheFailed;
   const int signal = job.signal.value_or(0);
   if (signal > 0 && signal < 128) return kExitSignalBase + signal;
+  if (job.state == JobState::failed && !job.exit_code) return kExitTrancheFailed;  // it never executed
   const int code = job.exit_code.value_or(0);
   if (code > 0 && code < 256) return code;
   return job.state == JobState::completed ? 0 : 1;

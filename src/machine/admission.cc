@@ -67,7 +67,9 @@ Result<AdmittedJob> admit(const api::SubmitRequest& request, const Caller& calle
   spec.requeue = request.requeue.value_or(false);
   spec.interactive = interactive;
   if (request.gpu) spec.task.gpu = *request.gpu;
-  if (request.cpu) spec.task.cpu = *request.cpu;
+  // A GPU job that names no CPUs must not leave a GPU idle on a machine with few of them; a job without GPU
+  // would otherwise not be counted at all.
+  spec.task.cpu = request.cpu.value_or(spec.task.gpu.count > 0 ? MilliCpu() : MilliCpu(1000));
   if (request.memory) spec.task.memory = *request.memory;
   if (request.tasks) {
     spec.tasks_min = request.tasks->min;

@@ -30,6 +30,16 @@ Result<std::optional<IdempotencyKey>> idempotency_key(const HttpRequest& request
   return std::optional<IdempotencyKey>(IdempotencyKey{uid, *key});
 }
 
+Result<void> check_filters(const HttpRequest& request) {
+  const std::string* state = request.query_value("state");
+  if (state != nullptr && !from_string<JobState>(*state)) {
+    return fail(ErrorCode::invalid_argument,
+                "there is no such state: use pending, held, starting, running, suspended, stopping, completed, "
+                "failed, cancelled, timed_out, out_of_memory, node_failed or unknown");
+  }
+  return {};
+}
+
 bool matches(const HttpRequest& request, const JobRecord& job) {
   if (const std::string* user = request.query_value("user"); user && job.spec->owner.user != *user) return false;
   if (const std::string* queue = request.query_value("queue")) {
@@ -174,6 +184,7 @@ void ApiServer::answer_job(Responder responder, JobId id, const Caller& caller) 
 }
 
 void ApiServer::list_jobs(Call& call) {
+  if (const auto checked = check_filters(call.request); !checked) return call.responder.respond(checked.error());
   answer_page(call, [&](const JobRecord& job) { return matches(call.request, job); }, false);
 }
 
@@ -318,13 +329,13 @@ void ApiServer::release(Call& call) {
 void ApiServer::wait(Call& call) {
   const JobRecord* job = find_job(call);
   if (job == nullptr) return;
-  if (is_final(job->state)) return answer_job(std::move(call.responder), job->id, call.caller);
   Duration timeout = kWaitMax;
   if (const std::string* text = call.request.query_value("timeout")) {
     const auto asked = parse_duration(*text);
     if (!asked) return call.responder.respond(asked.error());
     timeout = std::min(*asked, kWaitMax);
   }
+  if (is_final(job->state)) return answer_job(std::move(call.responder), job->id, call.caller);
   auto waiter = std::make_shared<Waiter>(Waiter{std::move(call.responder), call.caller, nullptr});
   const JobId id = job->id;
   const auto drop = [this, id, weak = std::weak_ptr(waiter)] {

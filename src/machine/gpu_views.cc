@@ -3,6 +3,7 @@
 #include "base/quantity_text.h"
 #include "codec/config.h"
 #include "linux/files.h"
+#include "linux/process_identity.h"
 #include "machine/views.h"
 
 namespace tranche::machine {
@@ -23,6 +24,12 @@ std::optional<JobId> job_of_process(int64_t pid) {
   const auto id = parse_integer(std::string_view(path).substr(job + 2, task - job - 2), 1, INT64_MAX / 2, "job");
   if (!id) return std::nullopt;
   return JobId(static_cast<uint64_t>(*id));
+}
+
+// A reading is up to a second old; a process that has ended since is neither ours nor a stranger's.
+bool still_exists(const GpuProcess& process) {
+  const auto ticks = process_start_ticks(process.pid);
+  return ticks && (!process.start_ticks || *process.start_ticks == *ticks);
 }
 
 // The job must also be one that holds the GPU, so that a cgroup of the same shape elsewhere claims nothing.
@@ -62,6 +69,7 @@ void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::
   status.sample_age = std::max(Duration{}, source.clock.since_boot() - reading.taken_at);
   if (!reading.processes) return;
   for (const GpuProcess& process : *reading.processes) {
+    if (!still_exists(process)) continue;
     status.processes.push_back({process.pid, process.user.empty() ? "?" : process.user, process.memory,
                                 job_on_gpu(process.pid, view)});
   }
@@ -109,6 +117,7 @@ api::ProcessList process_list(const ViewSource& source, const Caller& caller) {
     const GpuStatus* live = source.gpus.host().status(view.gpu->index);
     if (live == nullptr || !live->reading || !live->reading->processes) continue;
     for (const GpuProcess& process : *live->reading->processes) {
+      if (!still_exists(process)) continue;
       api::ProcessRow row;
       row.gpu = view.gpu->index;
       row.pid = process.pid;

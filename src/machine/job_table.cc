@@ -68,11 +68,16 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     if (TaskEntry* task = find_task(started->task)) {
       task->state = JobState::running;
       task->started = event.time;
+      JobRecord* job = find(started->task.job);
+      if (!job->started.is_set()) job->started = event.time;
     }
   } else if (const auto* failed = std::get_if<TaskStartFailed>(&event.payload)) {
     touch(failed->task.job);
     reasons[failed->task.job] = "could not start: " + failed->reason;
-    end_task(event, failed->task, ExitCause::killed, 0, 0);
+    if (TaskEntry* task = find_task(failed->task)) {
+      task->state = JobState::failed;
+      task->ended = event.time;
+    }
   } else if (const auto* exited = std::get_if<TaskExited>(&event.payload)) {
     touch(exited->task.job);
     end_task(event, exited->task, exited->cause, exited->code, exited->signal);
@@ -90,6 +95,7 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
       touch(requeue->job);
       if (JobRecord* job = find(requeue->job)) {
         job->attempt = requeue->attempt;
+        job->started = Time();
         reasons.emplace(requeue->job, "waits again: " + stop_reason({{}, requeue->reason, {}}));
         change(*job, event.time, JobState::pending, reasons[requeue->job]);
       }
@@ -109,7 +115,6 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     const auto view = live.job(id);
     if (!view) continue;
     job->attempt = view->attempt;
-    if (view->started.is_set()) job->started = view->started;
     const auto reason = reasons.find(id);
     change(*job, event.time, view->state, reason == reasons.end() ? "" : reason->second);
   }
@@ -150,7 +155,6 @@ void JobTable::start(const Event& event, const Start& start) {
   task.node = start.node;
   task.slices = start.slices;
   job->tasks.push_back(std::move(task));
-  job->started = event.time;
 }
 
 void JobTable::end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code, int32_t signal) {

@@ -51,7 +51,7 @@ struct JobRecord {
   JobState state = JobState::pending;
   uint32_t attempt = 1;
   Time submitted;
-  Time started;  // of the last attempt
+  Time started;  // of the last attempt's first task; unset if none has executed
   Time ended;
   std::string reason;  // of the last change
   std::string private_reason;  // the same with paths, for the owner; not in the journal

@@ -61,7 +61,7 @@ void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& 
   if (holds || is_final(job.state)) summary.gpus = held_gpus(source, job);
   if (spec.task.gpu.count > 0) summary.tier = tier_of(spec.task.gpu.kind);
   summary.submitted = job.submitted;
-  if (job.started.is_set() && job.state != JobState::pending) summary.started = job.started;
+  if (job.started.is_set()) summary.started = job.started;
   if (job.ended.is_set()) summary.ended = job.ended;
   summary.time_limit = spec.time_limit;
   summary.attempt = job.attempt;

@@ -102,7 +102,7 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live, 
       request->script ? script_command(*request->script, job->name, request->script_args) : request->argv;
   plan.environment = task_environment(request->environment, facts);
   plan.umask = request->umask.value_or(022);
-  plan.cpu = spec.task.cpu;
+  plan.cpu = std::max(spec.task.cpu, MilliCpu(1000));  // the weight; what was not asked for counts as one
   plan.memory = spec.task.memory;
   plan.time_limit = spec.time_limit;
   plan.grace = spec.grace;
@@ -238,7 +238,7 @@ void TaskRunner::resume(bool rebooted) {
       live.slices = entry.slices;
       live.started = entry.started.is_set();
       live.stopping = entry.state == JobState::stopping;
-      live.ended = entry.has_end;
+      live.ended = entry.ended.is_set();
     }
   }
   if (parts_.host.is_connected()) on_connected();

@@ -52,8 +52,8 @@ struct GpuRequest {
 // What one task needs. Equal requests have the same shape.
 struct TaskRequest {
   GpuRequest gpu;
-  MilliCpu cpu{1000};
-  MiB memory;  // zero: not limited, and not counted
+  MilliCpu cpu;  // zero: not counted, the task shares what is left
+  MiB memory;    // zero: not limited, and not counted
   bool operator==(const TaskRequest&) const = default;
 };
 

@@ -59,7 +59,7 @@ def samples(gpus, scale):
 
 def start(server, sample):
     if sample.interactive_input is not None:
-        sample.process = server.as_user(sample.user, [BIN + "/tranche", "run", "-q", "-J", sample.name, *sample.flags,
+        sample.process = server.as_user(sample.user, [BIN + "/tranche", "run", "--quiet", "-J", sample.name, *sample.flags,
                                                       "--", *sample.command],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         text=True)
