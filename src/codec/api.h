@@ -1,9 +1,9 @@
-// The values of the HTTP API, typed: the daemon encodes answers and decodes requests, the command line does the
-// reverse. The contract for people is api/openapi.yaml; a test holds both against each other.
+// The values of the HTTP API, typed: the daemon encodes answers and decodes requests, the command line does
+// the reverse. The contract for people is api/openapi.yaml; a test holds both against each other.
 //
 // In JSON: times are RFC 3339 with nine digits, durations text with a unit ("90s"), sizes MiB, compute
-// thousandths of a GPU. A std::optional that is unset, and what is marked "left out if", does not stand there.
-// `struct` members have the JSON names but for the units (`memory` is "memory_mib").
+// thousandths of a GPU. A std::optional that is unset, and what is marked "left out if", does not stand
+// there. `struct` members have the JSON names but for the units (`memory` is "memory_mib").
 //
 // Requests are strict: unknown fields are refused with the nearest name, everything is bounded
 // (codec/limits.h), duplicates and malformed text are refused with line and column. Answers are read
@@ -45,15 +45,16 @@ struct TaskCount {
   bool operator==(const TaskCount&) const = default;
 };
 
-// POST /v1/jobs and /v1/run. Exactly one of argv and script. Who submits is what the kernel says, never a field.
+// POST /v1/jobs and /v1/run. Exactly one of argv and script. Who submits is what the kernel says, never a
+// field.
 struct SubmitRequest {
   std::optional<std::string> name;
   std::vector<std::string> argv;
   std::optional<std::string> script;  // text, with its #! line
   std::vector<std::string> script_args;
   std::vector<std::pair<std::string, std::string>> environment;  // sorted by name, distinct
-  std::string directory;              // absolute
-  std::optional<uint32_t> umask;      // an integer up to 511 (0777)
+  std::string directory;                                         // absolute
+  std::optional<uint32_t> umask;                                 // an integer up to 511 (0777)
   std::optional<std::string> stdout_path;  // "stdout" in JSON; may hold %j and other patterns
   std::optional<std::string> stderr_path;  // "stderr"
   std::optional<std::string> stdin_path;   // "stdin"
@@ -63,16 +64,16 @@ struct SubmitRequest {
   std::optional<bool> preemptible;
   std::optional<bool> requeue;
   bool held = false;
-  std::optional<GpuRequest> gpu;      // unset: no GPU
+  std::optional<GpuRequest> gpu;  // unset: no GPU
   std::optional<MilliCpu> cpu;
-  std::optional<MiB> memory;          // of the host
+  std::optional<MiB> memory;  // of the host
   std::optional<TaskCount> tasks;
   std::optional<Duration> time_limit;
   std::optional<Duration> grace;
   std::optional<Time> begin;
   std::vector<Dependency> dependencies;
   std::optional<ArraySpec> array;
-  bool pty = false;                   // /v1/run only
+  bool pty = false;  // /v1/run only
   std::string node_pool;
   bool operator==(const SubmitRequest&) const = default;
 };
@@ -83,7 +84,8 @@ struct DrainRequest {
   bool operator==(const DrainRequest&) const = default;
 };
 
-// --- answers ------------------------------------------------------------------------------------------------
+// --- answers
+// ------------------------------------------------------------------------------------------------
 struct ArrayRange {
   JobId first;
   uint32_t count = 0;
@@ -124,11 +126,11 @@ struct JobSummary {
   JobState state = JobState::pending;
   std::optional<std::string> reason;  // one sentence; of waiting or of the end
   int32_t priority = 0;
-  GpuRequest gpu;                     // count 0: none; for each task
-  std::vector<uint32_t> gpus;         // indices of the GPUs that it holds
-  std::optional<Tier> tier;           // unset without a GPU
+  GpuRequest gpu;              // count 0: none; for each task
+  std::vector<uint32_t> gpus;  // indices of the GPUs that it holds
+  std::optional<Tier> tier;    // unset without a GPU
   Time submitted;
-  std::optional<Time> started;        // of this attempt
+  std::optional<Time> started;  // of this attempt
   std::optional<Time> ended;
   Duration time_limit;
   std::optional<int32_t> exit_code;
@@ -297,7 +299,7 @@ struct Problem {
   std::string title;
   int32_t status = 500;
   std::string detail;
-  std::optional<uint32_t> line;    // of a text that was sent
+  std::optional<uint32_t> line;  // of a text that was sent
   std::optional<uint32_t> column;
   bool operator==(const Problem&) const = default;
 };
@@ -306,19 +308,21 @@ Problem to_problem(const Error& error);
 // `internal` if the type is one that only a newer daemon knows.
 Error to_error(const Problem& problem);
 
-// --- JSON -----------------------------------------------------------------------------------------------------
+// --- JSON
+// -----------------------------------------------------------------------------------------------------
 // Declared for exactly these types; others do not link.
 #define TRANCHE_API_REQUESTS(X) X(SubmitRequest) X(DrainRequest)
-#define TRANCHE_API_ANSWERS(X)                                                                            \
-  X(SubmitResponse) X(DryRunResponse) X(JobSummary) X(JobDetail) X(JobList) X(GpuStatus) X(GpuList)       \
-  X(ProcessList) X(QueueRow) X(QueueList) X(StatusReport) X(DoctorReport) X(PolicySummary) X(Problem)     \
-  X(Explanation) X(Proof) X(Forecast)
+#define TRANCHE_API_ANSWERS(X)                                                                               \
+  X(SubmitResponse)                                                                                          \
+  X(DryRunResponse) X(JobSummary) X(JobDetail) X(JobList) X(GpuStatus) X(GpuList) X(ProcessList) X(QueueRow) \
+      X(QueueList) X(StatusReport) X(DoctorReport) X(PolicySummary) X(Problem) X(Explanation) X(Proof)       \
+          X(Forecast)
 
 // What stands inside of those and has a schema of its own in the document.
 #define TRANCHE_API_REQUEST_PARTS(X) X(GpuRequest) X(ArraySpec) X(Dependency)
-#define TRANCHE_API_ANSWER_PARTS(X)                                                                       \
-  X(ArrayRange) X(ArrayElement) X(TaskDetail) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow)     \
-  X(DoctorCheck)
+#define TRANCHE_API_ANSWER_PARTS(X) \
+  X(ArrayRange)                     \
+  X(ArrayElement) X(TaskDetail) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) X(DoctorCheck)
 
 // Appends, so that a long list can be written into one buffer.
 template <class Value>
@@ -341,7 +345,8 @@ TRANCHE_API_REQUESTS(TRANCHE_API_DECODER)
 TRANCHE_API_ANSWERS(TRANCHE_API_DECODER)
 #undef TRANCHE_API_DECODER
 
-// --- for the check of api/openapi.yaml ---------------------------------------------------------------------------
+// --- for the check of api/openapi.yaml
+// ---------------------------------------------------------------------------
 struct FieldName {
   std::string name;
   bool required = false;

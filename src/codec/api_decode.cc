@@ -2,16 +2,16 @@
 
 namespace tranche::api {
 
-#define TRANCHE_API_REQUEST_DECODER(Type)                                                                     \
-  template <>                                                                                                  \
-  Result<Type> decode<Type>(std::string_view text) {                                                           \
-    return json::decode_text<Type>(text, ErrorCode::invalid_argument, json::Strictness{});                     \
+#define TRANCHE_API_REQUEST_DECODER(Type)                                                  \
+  template <>                                                                              \
+  Result<Type> decode<Type>(std::string_view text) {                                       \
+    return json::decode_text<Type>(text, ErrorCode::invalid_argument, json::Strictness{}); \
   }
-#define TRANCHE_API_ANSWER_DECODER(Type)                                                                      \
-  template <>                                                                                                  \
-  Result<Type> decode<Type>(std::string_view text) {                                                           \
-    return json::decode_text<Type>(text, ErrorCode::invalid_argument,                                          \
-                                   json::Strictness{.unknown = json::UnknownFields::ignore});                  \
+#define TRANCHE_API_ANSWER_DECODER(Type)                                                      \
+  template <>                                                                                 \
+  Result<Type> decode<Type>(std::string_view text) {                                          \
+    return json::decode_text<Type>(text, ErrorCode::invalid_argument,                         \
+                                   json::Strictness{.unknown = json::UnknownFields::ignore}); \
   }
 TRANCHE_API_REQUESTS(TRANCHE_API_REQUEST_DECODER)
 TRANCHE_API_ANSWERS(TRANCHE_API_ANSWER_DECODER)

@@ -17,19 +17,32 @@ namespace {
 
 std::string_view title_of(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_argument: return "The request cannot be understood";
-    case ErrorCode::not_available_yet: return "Not available yet";
-    case ErrorCode::never_fits: return "Can never run here";
-    case ErrorCode::denied: return "Not allowed";
-    case ErrorCode::over_limit: return "Over a limit";
-    case ErrorCode::not_found: return "Not found";
-    case ErrorCode::conflict: return "Not possible in this state";
-    case ErrorCode::too_large: return "Too large";
-    case ErrorCode::storage_full: return "The journal's disk is full";
-    case ErrorCode::unavailable: return "Not available now";
-    case ErrorCode::timed_out: return "Timed out";
-    case ErrorCode::corrupt: return "Stored data is damaged";
-    case ErrorCode::internal: return "Internal error";
+    case ErrorCode::invalid_argument:
+      return "The request cannot be understood";
+    case ErrorCode::not_available_yet:
+      return "Not available yet";
+    case ErrorCode::never_fits:
+      return "Can never run here";
+    case ErrorCode::denied:
+      return "Not allowed";
+    case ErrorCode::over_limit:
+      return "Over a limit";
+    case ErrorCode::not_found:
+      return "Not found";
+    case ErrorCode::conflict:
+      return "Not possible in this state";
+    case ErrorCode::too_large:
+      return "Too large";
+    case ErrorCode::storage_full:
+      return "The journal's disk is full";
+    case ErrorCode::unavailable:
+      return "Not available now";
+    case ErrorCode::timed_out:
+      return "Timed out";
+    case ErrorCode::corrupt:
+      return "Stored data is damaged";
+    case ErrorCode::internal:
+      return "Internal error";
   }
   return "Error";
 }

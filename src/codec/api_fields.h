@@ -1,5 +1,5 @@
-// The JSON of the API's values, and what is checked about combinations of fields. api/openapi.yaml is the description
-// for people; a test holds both against each other.
+// The JSON of the API's values, and what is checked about combinations of fields. api/openapi.yaml is the
+// description for people; a test holds both against each other.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,8 @@ inline constexpr Text kLongText{limits::kArgumentBytes, Content::anything};
 inline constexpr Text kNotEmptyName{limits::kNameBytes, Content::line, 1};
 inline constexpr DurationText kTimeLimit{kSecond.count(), limits::kDurationNanosecondsMax};
 
-// --- answers of the scheduler ---------------------------------------------------------------------------------
+// --- answers of the scheduler
+// ---------------------------------------------------------------------------------
 template <class Visitor>
 void describe(Visitor& v, Of<Proof>) {
   v.required("kind", &Proof::kind);
@@ -69,8 +70,9 @@ void describe(Visitor& v, Of<api::QueueRow>) {
   v.optional("arithmetic", &QueueRow::arithmetic, kLongText);
 }
 
-// --- requests ---------------------------------------------------------------------------------------------------
-// A number, or {"min":2,"max":4}.
+// --- requests
+// --------------------------------------------------------------------------------------------------- A
+// number, or {"min":2,"max":4}.
 template <>
 struct Custom<api::TaskCount> {
   static constexpr Range kTasks{1, limits::kTasksMax};
@@ -140,7 +142,8 @@ void describe(Visitor& v, Of<api::DrainRequest>) {
   v.required("reason", &api::DrainRequest::reason, Text{limits::kSentenceBytes, Content::line, 1});
 }
 
-// --- answers -----------------------------------------------------------------------------------------------------
+// --- answers
+// -----------------------------------------------------------------------------------------------------
 template <class Visitor>
 void describe(Visitor& v, Of<api::ArrayRange>) {
   v.required("first", &api::ArrayRange::first, kId);

@@ -1,5 +1,5 @@
-// What is checked about a submission beyond the bounds of its fields. What fits the machine is the scheduler's
-// check(); who may use which queue is the policy's.
+// What is checked about a submission beyond the bounds of its fields. What fits the machine is the
+// scheduler's check(); who may use which queue is the policy's.
 #include <numeric>
 
 #include "codec/api_fields.h"
@@ -20,7 +20,8 @@ std::string check_command(const SubmitRequest& request) {
   if (!request.script && !request.script_args.empty()) {
     return "\"script_args\" needs \"script\": put the arguments of a command into \"argv\"";
   }
-  if (total_bytes(request.argv) > limits::kArgumentsBytes || total_bytes(request.script_args) > limits::kArgumentsBytes) {
+  if (total_bytes(request.argv) > limits::kArgumentsBytes ||
+      total_bytes(request.script_args) > limits::kArgumentsBytes) {
     return "the arguments are longer than 1 MiB together: pass a file instead";
   }
   size_t environment = 0;
@@ -32,8 +33,10 @@ std::string check_command(const SubmitRequest& request) {
 }
 
 std::string check_gpu(const GpuRequest& gpu) {
-  if (gpu.kind == SliceKind::mig) return "gpu.kind: MIG slices cannot be asked for, this is not available yet";
-  if (gpu.memory_limit.count() != 0) return "gpu.memory_limit_mib: a burst limit is not available yet, leave it out";
+  if (gpu.kind == SliceKind::mig)
+    return "gpu.kind: MIG slices cannot be asked for, this is not available yet";
+  if (gpu.memory_limit.count() != 0)
+    return "gpu.memory_limit_mib: a burst limit is not available yet, leave it out";
   if (gpu.count == 0) {
     return "gpu.count: must be at least 1; leave \"gpu\" out for a job without GPU";
   }

@@ -31,7 +31,8 @@ TEST(Api, RandomValuesComeBackAsTheyWere) {
 }
 
 std::string submit_error(std::string_view fields) {
-  const auto request = decode<SubmitRequest>("{\"argv\":[\"true\"],\"directory\":\"/home/ada\"" + std::string(fields) + "}");
+  const auto request =
+      decode<SubmitRequest>("{\"argv\":[\"true\"],\"directory\":\"/home/ada\"" + std::string(fields) + "}");
   return request ? std::string("(accepted)") : request.error().message();
 }
 
@@ -64,9 +65,11 @@ constexpr BadRequest kBadRequests[] = {
     {R"(,"gpu":{"count":0})", "gpu.count: must be at least 1; leave \"gpu\" out for a job without GPU"},
     {R"(,"gpu":{"count":"two"})", "gpu.count: must be a whole number from 0 to 100000, not \"two\""},
     {R"(,"gpu":{"count":18446744073709551616})", "gpu.count: must be a whole number"},
-    {R"(,"gpu":{"count":1,"kind":"mig"})", "gpu.kind: MIG slices cannot be asked for, this is not available yet"},
+    {R"(,"gpu":{"count":1,"kind":"mig"})",
+     "gpu.kind: MIG slices cannot be asked for, this is not available yet"},
     {R"(,"gpu":{"count":1,"kind":"fraction"})", "gpu: a fraction needs \"compute_milli\" or \"memory_mib\""},
-    {R"(,"gpu":{"count":1,"kind":"fraction","compute_milli":1001})", "gpu.compute_milli: must be a whole number from 0 to 1000"},
+    {R"(,"gpu":{"count":1,"kind":"fraction","compute_milli":1001})",
+     "gpu.compute_milli: must be a whole number from 0 to 1000"},
     {R"(,"gpu":{"count":1,"compute_milli":500})", "gpu: whole GPUs take no"},
     {R"(,"gpu":{"count":1,"kind":"half"})", "gpu.kind: must be one of whole, fraction, mig, not \"half\""},
     {R"(,"gpu":[])", "gpu: must be an object, not a list"},
@@ -88,7 +91,8 @@ constexpr BadRequest kBadRequests[] = {
     {R"(,"array":{"indices":[2,1]})", "array: indices must ascend and be distinct"},
     {R"(,"array":{"indices":[1,1]})", "array: indices must ascend and be distinct"},
     {R"(,"array":{"indices":[-1]})", "array.indices[0]: must be a whole number"},
-    {R"(,"dependencies":[{"kind":"after_ok","job":0}])", "dependencies[0].job: must be a whole number from 1"},
+    {R"(,"dependencies":[{"kind":"after_ok","job":0}])",
+     "dependencies[0].job: must be a whole number from 1"},
     {R"(,"environment":{"A=B":"c"})", "environment: the name \"A=B\" cannot be used"},
     {R"(,"environment":{"A":1})", "environment.\"A\": must be text, not 1"},
     {R"(,"environment":{"A":"x\u0000y"})", "environment.\"A\": must not hold a NUL character"},
@@ -114,7 +118,8 @@ TEST(Api, BadRequestsAreRefusedInASentence) {
 TEST(Api, CommandAndDirectoryAreChecked) {
   EXPECT_TRUE(body_error(R"({"directory":"/"})").starts_with("give either"));
   EXPECT_EQ(body_error(R"({"argv":["x"]})"), "the field \"directory\" is missing");
-  EXPECT_EQ(body_error(R"({"argv":["x"],"directry":"/"})"), "the field \"directry\" is not known; did you mean \"directory\"?");
+  EXPECT_EQ(body_error(R"({"argv":["x"],"directry":"/"})"),
+            "the field \"directry\" is not known; did you mean \"directory\"?");
   EXPECT_EQ(body_error(R"({"argv":["x"],"directory":"home"})"), "directory: must be an absolute path");
   EXPECT_EQ(body_error(R"({"argv":[""],"directory":"/"})"), "argv[0]: the command must not be empty");
   EXPECT_EQ(body_error("[]"), "must be an object, not a list");
@@ -133,7 +138,8 @@ TEST(Api, SizesAreBounded) {
   request.argv.assign(9, std::string(131'000, 'x'));
   EXPECT_TRUE(body_error(encode(request)).starts_with("the arguments are longer than 1 MiB together"));
   request.argv = {"true"};
-  for (int i = 0; i < 9; ++i) request.environment.emplace_back("N" + std::to_string(i), std::string(131'000, 'x'));
+  for (int i = 0; i < 9; ++i)
+    request.environment.emplace_back("N" + std::to_string(i), std::string(131'000, 'x'));
   EXPECT_TRUE(body_error(encode(request)).starts_with("the environment is larger than 1 MiB"));
   request.environment.clear();
   request.array.emplace();
@@ -156,7 +162,12 @@ TEST(Api, ErrorsGoThroughProblemDocuments) {
   const Error error = to_error(*decode<Problem>(encode(problem)));
   EXPECT_EQ(error.code(), ErrorCode::over_limit);
   EXPECT_EQ(error.message(), "wait");
-  EXPECT_EQ(to_error(Problem{.type = "of_the_future", .title = "T", .status = 500, .detail = "", .line = {}, .column = {}}).code(), ErrorCode::internal);
+  EXPECT_EQ(
+      to_error(
+          Problem{
+              .type = "of_the_future", .title = "T", .status = 500, .detail = "", .line = {}, .column = {}})
+          .code(),
+      ErrorCode::internal);
 }
 
 TEST(Api, HostileBodiesAreAnswered) {

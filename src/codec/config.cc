@@ -1,14 +1,15 @@
 #include "codec/config.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <dirent.h>
-#include <fcntl.h>
 #include <map>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "codec/config_document.h"
 #include "codec/config_keys.h"
@@ -26,7 +27,8 @@ constexpr size_t kSourcesMax = 256;
 
 class ConfigReader {
  public:
-  ConfigReader(const config::Document& document, ConfigPosition* where) : document_(document), where_(where) {}
+  ConfigReader(const config::Document& document, ConfigPosition* where)
+      : document_(document), where_(where) {}
 
   Result<DaemonConfig> read() {
     for (const Entry& entry : document_.entries) TRY(take(entry));
@@ -47,7 +49,8 @@ class ConfigReader {
     constexpr std::string_view kTables[] = {"daemon", "driver", "gpus", "policy", "class", "queue"};
     const std::string& table = entry.path.front();
     if (std::find(std::begin(kTables), std::end(kTables), table) == std::end(kTables)) {
-      const std::string what = entry.kind == config::Kind::table ? "the table [" + table + "]" : "the key " + json::shown(table);
+      const std::string what =
+          entry.kind == config::Kind::table ? "the table [" + table + "]" : "the key " + json::shown(table);
       return refuse(entry.position, what + " is not known" + nearest_name_hint(table, kTables));
     }
     const bool named = table == "class" || table == "queue";
@@ -74,9 +77,11 @@ class ConfigReader {
     if (table == "class") {
       constexpr std::string_view kClasses[] = {"training", "inference", "interactive"};
       if (from_string<JobClass>(name)) return {};
-      return refuse(entry.position, "the class " + json::shown(name) + " is not known" + nearest_name_hint(name, kClasses));
+      return refuse(entry.position,
+                    "the class " + json::shown(name) + " is not known" + nearest_name_hint(name, kClasses));
     }
-    if (std::string problem = config::check_queue_path(name); !problem.empty()) return refuse(entry.position, problem);
+    if (std::string problem = config::check_queue_path(name); !problem.empty())
+      return refuse(entry.position, problem);
     if (queues_.size() >= limits::kQueues) return refuse(entry.position, "there are more than 10000 queues");
     queues_[name].path = name;
     return {};
@@ -88,14 +93,15 @@ class ConfigReader {
     const std::string& name = entry.path[level];
     for (const Key<Target>& key : keys) {
       if (key.name != name) continue;
-      if (entry.path.size() > level + 1) return refuse(entry.position, json::shown(name) + " takes a value, not keys");
+      if (entry.path.size() > level + 1)
+        return refuse(entry.position, json::shown(name) + " takes a value, not keys");
       const std::string problem = key.take(entry, target);
       return problem.empty() ? Result<void>() : refuse(entry.position, name + " " + problem);
     }
     std::vector<std::string_view> names;
     for (const Key<Target>& key : keys) names.push_back(key.name);
-    return refuse(entry.position, "the key " + json::shown(name) + " is not known in " + table_of(entry, level) +
-                                      nearest_name_hint(name, names));
+    return refuse(entry.position, "the key " + json::shown(name) + " is not known in " +
+                                      table_of(entry, level) + nearest_name_hint(name, names));
   }
 
   static std::string table_of(const Entry& entry, size_t level) {
@@ -108,7 +114,8 @@ class ConfigReader {
   ConfigPosition position_of(const std::vector<std::string>& path) const {
     const auto found = document_.by_path.find(path);
     if (found != document_.by_path.end()) return document_.entries[found->second].position;
-    return document_.entries.empty() ? ConfigPosition{} : ConfigPosition{document_.entries.front().position.origin, 0, 0};
+    return document_.entries.empty() ? ConfigPosition{}
+                                     : ConfigPosition{document_.entries.front().position.origin, 0, 0};
   }
 
   Result<void> check_classes() {
@@ -118,7 +125,8 @@ class ConfigReader {
       const std::string name(to_string(static_cast<JobClass>(i)));
       ConfigPosition position = position_of({"class", name, "time_limit"});
       if (position.line == 0) position = position_of({"class", name, "time_limit_max"});
-      return refuse(position, "time_limit of class " + name + " is above its time_limit_max: raise time_limit_max or lower time_limit");
+      return refuse(position, "time_limit of class " + name +
+                                  " is above its time_limit_max: raise time_limit_max or lower time_limit");
     }
     return {};
   }
@@ -139,7 +147,8 @@ class ConfigReader {
     for (const QueuePolicy& queue : config_.policy.queues) {
       if (queue.quota && queue.limit && *queue.quota > *queue.limit) {
         return refuse(position_of({"queue", queue.path, "quota"}),
-                      "the quota of queue " + json::shown(queue.path) + " is above its limit: raise the limit or lower the quota");
+                      "the quota of queue " + json::shown(queue.path) +
+                          " is above its limit: raise the limit or lower the quota");
       }
       TRY(check_ancestors(queue));
     }
@@ -148,12 +157,13 @@ class ConfigReader {
 
   Result<void> check_ancestors(const QueuePolicy& queue) {
     if (!queue.quota) return {};
-    for (size_t slash = queue.path.rfind('/'); slash != std::string::npos && slash > 0; slash = queue.path.rfind('/', slash - 1)) {
+    for (size_t slash = queue.path.rfind('/'); slash != std::string::npos && slash > 0;
+         slash = queue.path.rfind('/', slash - 1)) {
       const QueuePolicy& parent = queues_[queue.path.substr(0, slash)];
       if (!parent.limit || *queue.quota <= *parent.limit) continue;
       return refuse(position_of({"queue", queue.path, "quota"}),
-                    "the quota of queue " + json::shown(queue.path) + " is above the limit of " + json::shown(parent.path) +
-                        " and could never be used: lower it or raise that limit");
+                    "the quota of queue " + json::shown(queue.path) + " is above the limit of " +
+                        json::shown(parent.path) + " and could never be used: lower it or raise that limit");
     }
     return {};
   }
@@ -176,7 +186,8 @@ Result<std::string> read_file(const std::string& path, ConfigPosition* where) {
   if (file < 0) return cannot_read(path, where);
   std::string text;
   char buffer[16384];
-  constexpr size_t kBytesMax = (size_t{1} << 20) + 1;  // one more than is accepted, so that too much is noticed
+  constexpr size_t kBytesMax =
+      (size_t{1} << 20) + 1;  // one more than is accepted, so that too much is noticed
   ssize_t count = 0;
   while (text.size() < kBytesMax && (count = ::read(file, buffer, sizeof buffer)) > 0) {
     text.append(buffer, static_cast<size_t>(count));
@@ -200,7 +211,8 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& directory, Con
   }
   while (const dirent* entry = ::readdir(handle)) {
     const std::string_view name = entry->d_name;
-    if (name.ends_with(".toml") && !name.starts_with('.')) paths.push_back(directory + "/" + std::string(name));
+    if (name.ends_with(".toml") && !name.starts_with('.'))
+      paths.push_back(directory + "/" + std::string(name));
   }
   ::closedir(handle);
   std::sort(paths.begin(), paths.end());
@@ -209,7 +221,8 @@ Result<std::vector<std::string>> list_drop_ins(const std::string& directory, Con
 
 template <class Target>
 void list_keys(std::string_view table, std::span<const Key<Target>> keys, std::vector<ConfigKey>* out) {
-  for (const Key<Target>& key : keys) out->push_back({table, key.name, key.kind, std::string(key.default_text)});
+  for (const Key<Target>& key : keys)
+    out->push_back({table, key.name, key.kind, std::string(key.default_text)});
 }
 
 }  // namespace
@@ -225,7 +238,8 @@ Result<DaemonConfig> parse_config(std::span<const ConfigSource> sources, ConfigP
   return ConfigReader(document, where).read();
 }
 
-Result<DaemonConfig> parse_config_text(std::string_view text, std::string_view origin, ConfigPosition* where) {
+Result<DaemonConfig> parse_config_text(std::string_view text, std::string_view origin,
+                                       ConfigPosition* where) {
   const ConfigSource source{std::string(origin), std::string(text)};
   return parse_config(std::span(&source, 1), where);
 }

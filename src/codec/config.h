@@ -1,9 +1,9 @@
-// The daemon's configuration: /etc/tranche/tranche.toml, then conf.d/*.toml beside it in lexical order. A later
-// file overrides single keys of an earlier one. Every key is in docs/configuration.md.
+// The daemon's configuration: /etc/tranche/tranche.toml, then conf.d/*.toml beside it in lexical order. A
+// later file overrides single keys of an earlier one. Every key is in docs/configuration.md.
 //
-// Errors: invalid_argument, one sentence that starts with "file:line:column: " and says what to write. Unknown
-// keys are errors, with the nearest known one. Nothing is half applied: all or an error.
-// Threading: pure, but for load_config(), which reads files.
+// Errors: invalid_argument, one sentence that starts with "file:line:column: " and says what to write.
+// Unknown keys are errors, with the nearest known one. Nothing is half applied: all or an error. Threading:
+// pure, but for load_config(), which reads files.
 #pragma once
 
 #include <cstdint>
@@ -30,19 +30,19 @@ TRANCHE_ENUM(EmulatedNodes, TRANCHE_EMULATED_NODES)
 
 struct DaemonConfig {
   // [daemon]
-  std::string run_dir = "/run/tranche";          // sockets and what lives as long as the machine is up
-  std::string state_dir = "/var/lib/tranche";    // journal, snapshots, owner-only store
-  std::string socket;                            // "" is <run_dir>/tranche.sock: see socket_path()
-  std::string cgroup_root;                       // "" is found
+  std::string run_dir = "/run/tranche";        // sockets and what lives as long as the machine is up
+  std::string state_dir = "/var/lib/tranche";  // journal, snapshots, owner-only store
+  std::string socket;                          // "" is <run_dir>/tranche.sock: see socket_path()
+  std::string cgroup_root;                     // "" is found
   std::vector<std::string> operator_groups = {"tranche-operators"};
-  std::vector<std::string> operator_users;       // root always is one
+  std::vector<std::string> operator_users;  // root always is one
   LogThreshold log_level = LogThreshold::info;
-  MiB journal_ballast{64};                       // given up when the disk fills
+  MiB journal_ballast{64};  // given up when the disk fills
   // [driver]
-  std::string library_dir;                       // "" is found; may hold the emulator's libraries
+  std::string library_dir;  // "" is found; may hold the emulator's libraries
   EmulatedNodes emulated = EmulatedNodes::automatic;
   // [gpus]
-  std::vector<std::string> manage;               // UUIDs; empty is all
+  std::vector<std::string> manage;  // UUIDs; empty is all
   Duration sample_interval = kSecond;
   // [policy], [class.*], [queue.*]: normalised, ready for PolicyChanged
   Policy policy;
@@ -63,13 +63,14 @@ struct ConfigPosition {
   uint32_t column = 0;
 };
 
-// Parses, merges in the given order, validates and normalises. `where`, if given, receives the position of the
-// error, for answers that carry it apart from the sentence.
+// Parses, merges in the given order, validates and normalises. `where`, if given, receives the position of
+// the error, for answers that carry it apart from the sentence.
 Result<DaemonConfig> parse_config(std::span<const ConfigSource> sources, ConfigPosition* where = nullptr);
 Result<DaemonConfig> parse_config_text(std::string_view text, std::string_view origin,
                                        ConfigPosition* where = nullptr);
 
-// Reads `path` and `<directory of path>/conf.d/*.toml`. A missing `path` is an error; a missing conf.d is not.
+// Reads `path` and `<directory of path>/conf.d/*.toml`. A missing `path` is an error; a missing conf.d is
+// not.
 Result<DaemonConfig> load_config(const std::string& path, ConfigPosition* where = nullptr);
 
 // What the policy means, in sentences for `tranche config explain`.
@@ -80,10 +81,10 @@ std::string format_gpus(MilliGpu amount);
 
 // One key of the configuration, as the code knows it; docs/configuration.md is compared with this.
 struct ConfigKey {
-  std::string_view table;          // "daemon", "class.NAME", "queue.PATH"
+  std::string_view table;  // "daemon", "class.NAME", "queue.PATH"
   std::string_view name;
-  std::string_view kind;           // "text", "path", "switch", "duration", "GPUs", "size", "number", "list", "choice"
-  std::string default_text;        // as TOML; "" if none
+  std::string_view kind;  // "text", "path", "switch", "duration", "GPUs", "size", "number", "list", "choice"
+  std::string default_text;  // as TOML; "" if none
 };
 std::vector<ConfigKey> config_keys();
 

@@ -1,8 +1,9 @@
 #include "codec/config_document.h"
 
+#include <toml++/toml.h>
+
 #include <charconv>
 #include <cmath>
-#include <toml++/toml.h>
 
 #include "codec/json_document.h"
 
@@ -62,7 +63,8 @@ class Flattener {
  public:
   Flattener(const std::string& origin, Document* document) : origin_(origin), document_(document) {}
 
-  Result<void> add_table(const toml::table& table, const std::vector<std::string>& path, ConfigPosition* where) {
+  Result<void> add_table(const toml::table& table, const std::vector<std::string>& path,
+                         ConfigPosition* where) {
     for (const auto& [key, node] : table) {
       Entry entry;
       entry.path = path;
@@ -92,8 +94,10 @@ class Flattener {
   void put(Entry entry) {
     std::vector<Entry>& entries = document_->entries;
     const auto [found, is_new] = document_->by_path.emplace(entry.path, entries.size());
-    if (is_new) entries.push_back(std::move(entry));
-    else if (Entry& old = entries[found->second]; entry.kind != Kind::table || old.kind != Kind::table) old = std::move(entry);
+    if (is_new)
+      entries.push_back(std::move(entry));
+    else if (Entry& old = entries[found->second]; entry.kind != Kind::table || old.kind != Kind::table)
+      old = std::move(entry);
   }
 
   const std::string& origin_;

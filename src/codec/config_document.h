@@ -19,7 +19,7 @@ enum class Kind : unsigned char { table, text, integer, decimal, boolean, list, 
 struct Entry {
   std::vector<std::string> path;  // {"queue", "physics/vision", "quota"}
   Kind kind = Kind::other;
-  std::string text;               // text; decimal: in shortest form, "nan", "inf"; other: what it is
+  std::string text;  // text; decimal: in shortest form, "nan", "inf"; other: what it is
   int64_t integer = 0;
   bool flag = false;
   std::vector<std::string> list;  // of texts only; anything else is `other`
@@ -27,8 +27,8 @@ struct Entry {
 };
 
 struct Document {
-  std::vector<Entry> entries;                           // in the order in which their paths first stood
-  std::map<std::vector<std::string>, size_t> by_path;   // index into `entries`
+  std::vector<Entry> entries;                          // in the order in which their paths first stood
+  std::map<std::vector<std::string>, size_t> by_path;  // index into `entries`
 };
 
 // Adds the entries of one source. A value whose path stands there already takes its place.

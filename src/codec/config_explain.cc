@@ -10,40 +10,48 @@ namespace {
 std::string explain_queue(const QueuePolicy& queue) {
   std::string sentence = "Queue " + queue.path;
   if (queue.quota && queue.quota->count() > 0) {
-    sentence += " is promised " + format_gpus(*queue.quota) + ", which nobody else can take while it uses them";
+    sentence +=
+        " is promised " + format_gpus(*queue.quota) + ", which nobody else can take while it uses them";
   } else {
     sentence += " is promised nothing";
   }
-  sentence += "; of what is left it gets shares in proportion to its weight of " + std::to_string(queue.weight);
+  sentence +=
+      "; of what is left it gets shares in proportion to its weight of " + std::to_string(queue.weight);
   if (queue.priority != 0) {
-    sentence += queue.priority > 0 ? ", before queues of lower priority" : ", after queues of higher priority";
+    sentence +=
+        queue.priority > 0 ? ", before queues of lower priority" : ", after queues of higher priority";
     sentence += " (its own is " + std::to_string(queue.priority) + ")";
   }
-  sentence += queue.limit ? ", and never more than " + format_gpus(*queue.limit) : std::string(", without a limit");
+  sentence +=
+      queue.limit ? ", and never more than " + format_gpus(*queue.limit) : std::string(", without a limit");
   if (queue.user_limit) sentence += "; each of its users holds at most " + format_gpus(*queue.user_limit);
   return sentence + ".";
 }
 
-// Children that are promised more than their parent is: allowed, since promises are kept from the whole machine, but
-// rarely meant.
+// Children that are promised more than their parent is: allowed, since promises are kept from the whole
+// machine, but rarely meant.
 void explain_promises(const Policy& policy, const QueuePolicy& parent, std::vector<std::string>* sentences) {
   if (!parent.quota) return;
   MilliGpu promised;
   const std::string prefix = parent.path + "/";
   for (const QueuePolicy& queue : policy.queues) {
-    const bool is_child = queue.path.starts_with(prefix) && queue.path.find('/', prefix.size()) == std::string::npos;
+    const bool is_child =
+        queue.path.starts_with(prefix) && queue.path.find('/', prefix.size()) == std::string::npos;
     if (is_child && queue.quota) promised += *queue.quota;
   }
   if (promised <= *parent.quota) return;
   sentences->push_back("Note: the queues below " + parent.path + " are promised " + format_gpus(promised) +
-                       " together, more than the " + format_gpus(*parent.quota) + " of " + parent.path + " itself.");
+                       " together, more than the " + format_gpus(*parent.quota) + " of " + parent.path +
+                       " itself.");
 }
 
 std::string explain_class(JobClass job_class, const ClassPolicy& policy) {
-  return "Jobs of class " + std::string(to_string(job_class)) + " have priority " + std::to_string(policy.priority) +
-         (policy.preemptible ? " and can be preempted" : " and cannot be preempted, so they run only within quota") +
-         "; their time limit is " + format_duration(policy.time_limit_default) + " unless they say otherwise, " +
-         format_duration(policy.time_limit_max) + " at most.";
+  return "Jobs of class " + std::string(to_string(job_class)) + " have priority " +
+         std::to_string(policy.priority) +
+         (policy.preemptible ? " and can be preempted"
+                             : " and cannot be preempted, so they run only within quota") +
+         "; their time limit is " + format_duration(policy.time_limit_default) +
+         " unless they say otherwise, " + format_duration(policy.time_limit_max) + " at most.";
 }
 
 }  // namespace
@@ -54,7 +62,8 @@ std::string format_gpus(MilliGpu amount) {
 
 std::vector<std::string> explain_policy(const Policy& policy) {
   std::vector<std::string> sentences;
-  sentences.push_back("A job that names no queue goes to " + policy.default_queue + "/USER, made when USER submits first.");
+  sentences.push_back("A job that names no queue goes to " + policy.default_queue +
+                      "/USER, made when USER submits first.");
   for (const QueuePolicy& queue : policy.queues) {
     sentences.push_back(explain_queue(queue));
     explain_promises(policy, queue, &sentences);
@@ -66,15 +75,17 @@ std::vector<std::string> explain_policy(const Policy& policy) {
                           ? std::string("Past use does not count.")
                           : "Past use counts half after " + format_duration(policy.usage_half_life) +
                                 ", a quarter after twice that, and so on.");
-  sentences.push_back("Work beyond its queue's quota runs at least " + format_duration(policy.minimum_runtime) +
-                      " before it can be reclaimed.");
+  sentences.push_back("Work beyond its queue's quota runs at least " +
+                      format_duration(policy.minimum_runtime) + " before it can be reclaimed.");
   sentences.push_back("A job that must end has " + format_duration(policy.grace_default) +
                       " between TERM and KILL unless it says otherwise.");
-  sentences.push_back(policy.backfill ? "Small jobs may start ahead of a large one as long as they do not delay it."
-                                      : "No job starts ahead of the first one that waits.");
+  sentences.push_back(policy.backfill
+                          ? "Small jobs may start ahead of a large one as long as they do not delay it."
+                          : "No job starts ahead of the first one that waits.");
   sentences.push_back(policy.users_share_gpu ? "Fractions of different users may be on one GPU."
                                              : "A GPU is shared by fractions of one user only.");
-  sentences.push_back("A user has at most " + std::to_string(policy.jobs_per_user_max) + " jobs that have not ended.");
+  sentences.push_back("A user has at most " + std::to_string(policy.jobs_per_user_max) +
+                      " jobs that have not ended.");
   return sentences;
 }
 

@@ -46,17 +46,21 @@ std::string take_integer(const Entry& entry, Object<kMember>& target) {
   return "";
 }
 
-// GPUs as people write them, 2 or 0.5, into thousandths. The decimal has its shortest form, so "0.5" is exactly
-// what was written.
+// GPUs as people write them, 2 or 0.5, into thousandths. The decimal has its shortest form, so "0.5" is
+// exactly what was written.
 template <auto kMember>
 std::string take_gpus(const Entry& entry, Object<kMember>& target) {
-  constexpr std::string_view kAdvice = "must be a number of GPUs from 0 to 1000000 with at most three places, like 2 or 0.5, not ";
+  constexpr std::string_view kAdvice =
+      "must be a number of GPUs from 0 to 1000000 with at most three places, like 2 or 0.5, not ";
   if (entry.kind == Kind::text) {
     return std::string(kAdvice) + shown_value(entry) + ": write the number without quotes and without unit";
   }
-  if (entry.kind != Kind::integer && entry.kind != Kind::decimal) return std::string(kAdvice) + shown_value(entry);
-  const auto thousandths = parse_thousandths(entry.text.ends_with(".0") ? entry.text.substr(0, entry.text.size() - 2) : entry.text);
-  if (!thousandths || *thousandths > limits::kQueueComputeMilliMax) return std::string(kAdvice) + shown_value(entry);
+  if (entry.kind != Kind::integer && entry.kind != Kind::decimal)
+    return std::string(kAdvice) + shown_value(entry);
+  const auto thousandths = parse_thousandths(
+      entry.text.ends_with(".0") ? entry.text.substr(0, entry.text.size() - 2) : entry.text);
+  if (!thousandths || *thousandths > limits::kQueueComputeMilliMax)
+    return std::string(kAdvice) + shown_value(entry);
   target.*kMember = MilliGpu(*thousandths);
   return "";
 }
@@ -64,13 +68,14 @@ std::string take_gpus(const Entry& entry, Object<kMember>& target) {
 template <auto kMember, int64_t kLow, int64_t kHigh>
 std::string take_duration(const Entry& entry, Object<kMember>& target) {
   if (entry.kind != Kind::text) {
-    return "must be a duration in quotes with its unit, like \"90s\", \"30m\", \"2h\" or \"7d\", not " + shown_value(entry);
+    return "must be a duration in quotes with its unit, like \"90s\", \"30m\", \"2h\" or \"7d\", not " +
+           shown_value(entry);
   }
   const auto duration = parse_exact_duration(entry.text);
   if (!duration) return duration.error().message();
   if (duration->count() < kLow || duration->count() > kHigh) {
-    return "must be from " + format_exact_duration(Duration(kLow)) + " to " + format_exact_duration(Duration(kHigh)) +
-           ", not " + shown_value(entry);
+    return "must be from " + format_exact_duration(Duration(kLow)) + " to " +
+           format_exact_duration(Duration(kHigh)) + ", not " + shown_value(entry);
   }
   target.*kMember = *duration;
   return "";
@@ -78,8 +83,10 @@ std::string take_duration(const Entry& entry, Object<kMember>& target) {
 
 template <auto kMember>
 std::string take_size(const Entry& entry, Object<kMember>& target) {
-  if (entry.kind == Kind::integer) return "must be a size in quotes with its unit, like \"64M\" or \"2G\", not " + entry.text;
-  if (entry.kind != Kind::text) return "must be a size in quotes, like \"64M\" or \"2G\", not " + shown_value(entry);
+  if (entry.kind == Kind::integer)
+    return "must be a size in quotes with its unit, like \"64M\" or \"2G\", not " + entry.text;
+  if (entry.kind != Kind::text)
+    return "must be a size in quotes, like \"64M\" or \"2G\", not " + shown_value(entry);
   const auto size = parse_memory(entry.text);
   if (!size) return size.error().message();
   target.*kMember = *size;
@@ -112,7 +119,8 @@ std::string take_required_path(const Entry& entry, Object<kMember>& target) {
 
 template <auto kMember>
 std::string take_names(const Entry& entry, Object<kMember>& target) {
-  if (entry.kind != Kind::list) return "must be a list of names, like [\"ada\", \"grace\"], not " + shown_value(entry);
+  if (entry.kind != Kind::list)
+    return "must be a list of names, like [\"ada\", \"grace\"], not " + shown_value(entry);
   if (entry.list.size() > 1000) return "must have at most 1000 names";
   for (const std::string& name : entry.list) {
     if (name.empty() || name.size() > limits::kNameBytes || has_control_characters(name)) {
@@ -132,7 +140,8 @@ std::string take_managed_gpus(const Entry& entry, DaemonConfig& target) {
   if (entry.list.empty()) return "must name at least one GPU, or be \"all\"";
   for (const std::string& uuid : entry.list) {
     if (!uuid.starts_with("GPU-") || uuid.size() > limits::kNameBytes || has_control_characters(uuid)) {
-      return json::shown(uuid) + " is not a GPU's UUID: write it as nvidia-smi -L shows it, like \"GPU-5c2a...\"";
+      return json::shown(uuid) +
+             " is not a GPU's UUID: write it as nvidia-smi -L shows it, like \"GPU-5c2a...\"";
     }
   }
   target.manage = entry.list;
@@ -147,9 +156,12 @@ std::string take_log_level(const Entry& entry, DaemonConfig& target) {
 }
 
 std::string take_emulated(const Entry& entry, DaemonConfig& target) {
-  if (entry.kind == Kind::boolean) target.emulated = entry.flag ? EmulatedNodes::yes : EmulatedNodes::no;
-  else if (entry.kind == Kind::text && entry.text == "auto") target.emulated = EmulatedNodes::automatic;
-  else return "must be \"auto\", true or false, not " + shown_value(entry);
+  if (entry.kind == Kind::boolean)
+    target.emulated = entry.flag ? EmulatedNodes::yes : EmulatedNodes::no;
+  else if (entry.kind == Kind::text && entry.text == "auto")
+    target.emulated = EmulatedNodes::automatic;
+  else
+    return "must be \"auto\", true or false, not " + shown_value(entry);
   return "";
 }
 
@@ -199,16 +211,20 @@ constexpr Key<Policy> kPolicyKeys[] = {
     {"jobs_per_user_max", "number", "20000", take_integer<&Policy::jobs_per_user_max, 1, 1'000'000>},
 };
 constexpr Key<ClassPolicy> kClassKeys[] = {
-    {"priority", "number", "", take_integer<&ClassPolicy::priority, -limits::kPriorityMax, limits::kPriorityMax>},
+    {"priority", "number", "",
+     take_integer<&ClassPolicy::priority, -limits::kPriorityMax, limits::kPriorityMax>},
     {"preemptible", "switch", "", take_switch<&ClassPolicy::preemptible>},
-    {"time_limit", "duration", "\"1d\"", take_duration<&ClassPolicy::time_limit_default, kSecond.count(), kLongest>},
-    {"time_limit_max", "duration", "\"7d\"", take_duration<&ClassPolicy::time_limit_max, kSecond.count(), kLongest>},
+    {"time_limit", "duration", "\"1d\"",
+     take_duration<&ClassPolicy::time_limit_default, kSecond.count(), kLongest>},
+    {"time_limit_max", "duration", "\"7d\"",
+     take_duration<&ClassPolicy::time_limit_max, kSecond.count(), kLongest>},
 };
 constexpr Key<QueuePolicy> kQueueKeys[] = {
     {"quota", "GPUs", "", take_gpus<&QueuePolicy::quota>},
     {"limit", "GPUs", "", take_gpus<&QueuePolicy::limit>},
     {"weight", "number", "1", take_integer<&QueuePolicy::weight, 1, limits::kWeightMax>},
-    {"priority", "number", "0", take_integer<&QueuePolicy::priority, -limits::kPriorityMax, limits::kPriorityMax>},
+    {"priority", "number", "0",
+     take_integer<&QueuePolicy::priority, -limits::kPriorityMax, limits::kPriorityMax>},
     {"user_limit", "GPUs", "", take_gpus<&QueuePolicy::user_limit>},
 };
 
@@ -223,10 +239,12 @@ std::span<const Key<QueuePolicy>> queue_keys() { return kQueueKeys; }
 
 std::string check_queue_path(std::string_view path) {
   constexpr std::string_view kAdvice =
-      ": write one to seven names of a-z, 0-9, dot, dash and underscore with / between them, like \"physics/vision\"";
+      ": write one to seven names of a-z, 0-9, dot, dash and underscore with / between them, like "
+      "\"physics/vision\"";
   // One level is left for the user's leaf.
   size_t levels = 1;
-  bool good = !path.empty() && path.size() <= limits::kQueuePathBytes && path.front() != '/' && path.back() != '/';
+  bool good =
+      !path.empty() && path.size() <= limits::kQueuePathBytes && path.front() != '/' && path.back() != '/';
   for (size_t i = 0; i < path.size(); ++i) {
     const char c = path[i];
     if (c == '/') {

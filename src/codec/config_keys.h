@@ -1,4 +1,5 @@
-// Every key of the configuration: its name, its kind, its default and what takes its value. Used by config.cc.
+// Every key of the configuration: its name, its kind, its default and what takes its value. Used by
+// config.cc.
 #pragma once
 
 #include <span>

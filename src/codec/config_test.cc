@@ -1,13 +1,14 @@
 #include "codec/config.h"
 
-#include <algorithm>
-#include <fstream>
 #include <gtest/gtest.h>
-#include <map>
-#include <sstream>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
 
 #include "base/random.h"
 #include "codec/test_files.h"
@@ -176,7 +177,8 @@ TEST(Config, EveryMistakeNamesItsPlaceAndWhatToDo) {
 }
 
 TEST(Config, LongSocketPathIsRefused) {
-  EXPECT_NE(config_error("[daemon]\nsocket = \"/" + std::string(107, 'x') + "\"").find("at most 107 bytes"), std::string::npos);
+  EXPECT_NE(config_error("[daemon]\nsocket = \"/" + std::string(107, 'x') + "\"").find("at most 107 bytes"),
+            std::string::npos);
 }
 
 TEST(Config, HostileTextsAreAnswered) {
@@ -195,14 +197,16 @@ TEST(Config, HostileTextsAreAnswered) {
 }
 
 TEST(Config, LaterFilesOverrideSingleKeys) {
-  const ConfigSource sources[] = {{"a.toml", "[queue.physics]\nquota = 4\nlimit = 8\n[policy]\nbackfill = false"},
-                                  {"b.toml", "[queue.physics]\nquota = 2"}};
+  const ConfigSource sources[] = {
+      {"a.toml", "[queue.physics]\nquota = 4\nlimit = 8\n[policy]\nbackfill = false"},
+      {"b.toml", "[queue.physics]\nquota = 2"}};
   const auto config = parse_config(sources);
   ASSERT_TRUE(config.has_value()) << config.error().message();
   EXPECT_EQ(find_queue(config->policy, "physics")->quota, MilliGpu(2000));
   EXPECT_EQ(find_queue(config->policy, "physics")->limit, MilliGpu(8000));
   EXPECT_FALSE(config->policy.backfill);
-  const ConfigSource conflict[] = {{"a.toml", "[queue.physics]\nlimit = 8"}, {"b.toml", "\n[queue.physics]\nquota = 9"}};
+  const ConfigSource conflict[] = {{"a.toml", "[queue.physics]\nlimit = 8"},
+                                   {"b.toml", "\n[queue.physics]\nquota = 9"}};
   const auto refused = parse_config(conflict);
   ASSERT_FALSE(refused.has_value());
   EXPECT_TRUE(refused.error().message().starts_with("b.toml:3:1: ")) << refused.error().message();
@@ -259,7 +263,9 @@ TEST(Config, ExampleFileIsShortAndRight) {
 
 TEST(Config, PolicyInSentences) {
   const auto config = parse_config_text(
-      "[queue.a]\nquota = 1\nuser_limit = 0.5\n[queue.\"a/b\"]\nquota = 2\n[queue.c]\nlimit = 3\npriority = -1", "t.toml");
+      "[queue.a]\nquota = 1\nuser_limit = 0.5\n[queue.\"a/b\"]\nquota = 2\n[queue.c]\nlimit = 3\npriority = "
+      "-1",
+      "t.toml");
   ASSERT_TRUE(config.has_value()) << config.error().message();
   std::string all;
   for (const std::string& sentence : explain_policy(config->policy)) {
@@ -268,9 +274,12 @@ TEST(Config, PolicyInSentences) {
   }
   EXPECT_NE(all.find("Queue a is promised 1 GPU,"), std::string::npos) << all;
   EXPECT_NE(all.find("each of its users holds at most 0.5 GPU"), std::string::npos) << all;
-  EXPECT_NE(all.find("Note: the queues below a are promised 2 GPUs together, more than the 1 GPU of a"), std::string::npos) << all;
+  EXPECT_NE(all.find("Note: the queues below a are promised 2 GPUs together, more than the 1 GPU of a"),
+            std::string::npos)
+      << all;
   EXPECT_NE(all.find("never more than 3 GPUs"), std::string::npos) << all;
-  EXPECT_NE(all.find("Jobs of class training have priority 0 and can be preempted"), std::string::npos) << all;
+  EXPECT_NE(all.find("Jobs of class training have priority 0 and can be preempted"), std::string::npos)
+      << all;
 }
 
 // docs/configuration.md: a section a table, a row a key: | `key` | kind | `default` | meaning | `example` |
@@ -296,7 +305,8 @@ std::map<std::string, DocumentedKey> documented_keys() {
   std::string table;
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("## [")) table = line.substr(4, line.find(']') - 4);
-    if (line.starts_with("| `")) keys[table + "/" + cell(line, 0)] = {cell(line, 1), cell(line, 2), cell(line, 4)};
+    if (line.starts_with("| `"))
+      keys[table + "/" + cell(line, 0)] = {cell(line, 1), cell(line, 2), cell(line, 4)};
   }
   return keys;
 }

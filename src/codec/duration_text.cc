@@ -22,7 +22,9 @@ bool parse_fine_duration(std::string_view text, int64_t* nanoseconds) {
   return true;
 }
 
-bool is_bare_number(std::string_view text) { return text.find_first_not_of("0123456789") == std::string_view::npos; }
+bool is_bare_number(std::string_view text) {
+  return text.find_first_not_of("0123456789") == std::string_view::npos;
+}
 
 }  // namespace
 

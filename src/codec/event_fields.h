@@ -16,7 +16,8 @@ namespace tranche::json {
 
 inline constexpr Range kQueueCompute{0, limits::kQueueComputeMilliMax};
 
-// --- policy -------------------------------------------------------------------------------------------------
+// --- policy
+// -------------------------------------------------------------------------------------------------
 template <class Visitor>
 void describe(Visitor& v, Of<QueuePolicy>) {
   v.required("path", &QueuePolicy::path, Text{limits::kQueuePathBytes, Content::line, 1});
@@ -75,7 +76,8 @@ void describe(Visitor& v, Of<Policy>) {
   v.required("jobs_per_user_max", &Policy::jobs_per_user_max, kCount32);
 }
 
-// --- what exists -----------------------------------------------------------------------------------------------
+// --- what exists
+// -----------------------------------------------------------------------------------------------
 template <class Visitor>
 void describe(Visitor& v, Of<GpuLink>) {
   v.required("peer", &GpuLink::peer, kSmallId);
@@ -107,7 +109,8 @@ void describe(Visitor& v, Of<Node>) {
   v.optional("labels", &Node::labels, Map{limits::kLabels, kName, kName});
 }
 
-// --- jobs --------------------------------------------------------------------------------------------------------
+// --- jobs
+// --------------------------------------------------------------------------------------------------------
 template <class Visitor>
 void describe(Visitor& v, Of<Slice>) {
   v.required("gpu", &Slice::gpu, kSmallId);
@@ -155,7 +158,8 @@ void describe(Visitor& v, Of<JobSpec>) {
   v.optional("name_hash", &JobSpec::name_hash, kHash);
 }
 
-// --- events ---------------------------------------------------------------------------------------------------------
+// --- events
+// ---------------------------------------------------------------------------------------------------------
 template <class Visitor>
 void describe(Visitor& v, Of<PolicyChanged>) {
   v.required("policy", &PolicyChanged::policy);
@@ -243,7 +247,8 @@ void describe(Visitor& v, Of<SliceReleased>) {
   v.required("gpu", &SliceReleased::gpu, kSmallId);
 }
 
-// --- decisions --------------------------------------------------------------------------------------------------------
+// --- decisions
+// --------------------------------------------------------------------------------------------------------
 template <class Visitor>
 void describe(Visitor& v, Of<Start>) {
   v.required("task", &Start::task);
@@ -278,7 +283,8 @@ namespace tranche {
 
 inline std::string check_decoded(const Policy& policy) {
   for (size_t i = 1; i < policy.queues.size(); ++i) {
-    if (policy.queues[i - 1].path >= policy.queues[i].path) return "queues must be sorted by path and distinct";
+    if (policy.queues[i - 1].path >= policy.queues[i].path)
+      return "queues must be sorted by path and distinct";
   }
   return "";
 }

@@ -20,8 +20,8 @@ constexpr json::Strictness kJournalStrictness{.unknown = json::UnknownFields::re
                                               .times = json::TimeForms::text_or_nanoseconds,
                                               .unknown_advice = kNewerAdvice};
 
-// A table from a kind's name to what reads its payload, made from the model's list, so that a new kind cannot be
-// forgotten here.
+// A table from a kind's name to what reads its payload, made from the model's list, so that a new kind cannot
+// be forgotten here.
 template <class Variant>
 struct KindReader {
   std::string_view name;
@@ -132,7 +132,8 @@ bool read_row(Decoder& decoder, Value value, JournalRow& out) {
   Value event = value;
   Value decisions = value;
   if (!read_member(decoder, finder, "event", &event)) return false;
-  if (!read_kind(decoder, head.kind, event, out.event.payload, kEventReaders, "")) return decoder.in_member("event");
+  if (!read_kind(decoder, head.kind, event, out.event.payload, kEventReaders, ""))
+    return decoder.in_member("event");
   if (!read_member(decoder, finder, "decisions", &decisions)) return false;
   if (!read_decisions(decoder, decisions, out.decisions)) return decoder.in_member("decisions");
   constexpr std::array<std::string_view, 6> kNames = {"seq", "time", "kind", "version", "event", "decisions"};
@@ -194,7 +195,8 @@ StoredRow store_row(const Event& event, std::span<const Decision> decisions) {
 
 Result<StoredRow> upgrade_row(StoredRow row) {
   if (row.version > kEventSchemaVersion) return fail(ErrorCode::corrupt, newer_version(row.version));
-  if (row.version == 0) return fail(ErrorCode::corrupt, "the row has version 0, which never was: it is damaged");
+  if (row.version == 0)
+    return fail(ErrorCode::corrupt, "the row has version 0, which never was: it is damaged");
   // The steps from an older version stand here, one `if (row.version == N) row = ...;` each.
   return row;
 }

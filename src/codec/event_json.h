@@ -7,8 +7,8 @@
 // old row keeps its meaning when a default changes. Times are integer nanoseconds in the journal and RFC 3339
 // in the API (integers of that size do not survive JavaScript and jq); decoding takes both.
 //
-// Threading: pure functions. Errors: corrupt, with the path of the field ("event.spec.task.gpu.count") and what
-// was wrong; a version, kind or field that only a newer Tranche knows is named as such.
+// Threading: pure functions. Errors: corrupt, with the path of the field ("event.spec.task.gpu.count") and
+// what was wrong; a version, kind or field that only a newer Tranche knows is named as such.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,8 @@ Result<JournalRow> decode_stored_row(const StoredRow& row);
 // decode_stored_row() and decode_row() call it.
 Result<StoredRow> upgrade_row(StoredRow row);
 
-// --- one row as one JSON object -----------------------------------------------------------------------------
+// --- one row as one JSON object
+// -----------------------------------------------------------------------------
 void append_row(std::string& output, const Event& event, std::span<const Decision> decisions,
                 TimeSpelling spelling = TimeSpelling::nanoseconds);
 std::string encode_row(const Event& event, std::span<const Decision> decisions,

@@ -1,6 +1,7 @@
 #include "codec/event_json.h"
 
 #include <gtest/gtest.h>
+
 #include <set>
 #include <sstream>
 
@@ -63,8 +64,8 @@ TEST(EventJson, PageOfRows) {
   EXPECT_FALSE(decode_event_page(R"({"events":[{"seq":1}]})").has_value());
 }
 
-// The file was written by the first release of schema version 1. A difference means that old journals would be read
-// otherwise: add a version and an upgrade step, never change the file.
+// The file was written by the first release of schema version 1. A difference means that old journals would
+// be read otherwise: add a version and an upgrade step, never change the file.
 TEST(EventJson, GoldenFileOfVersionOne) {
   std::istringstream lines(read_source_file("src/codec/testdata/journal-v1.jsonl"));
   std::set<std::string> kinds;
@@ -109,12 +110,16 @@ TEST(EventJson, ReservedNamesOfTheDocumentAreNotInUse) {
 }
 
 TEST(EventJson, ErrorsNameTheFieldAndTheReason) {
-  EXPECT_EQ(error_of(R"({"seq":1,"time":2,"kind":"job_held","version":1,"event":{"job":0,"by":"a"},"decisions":[]})"),
-            "event.job: must be a whole number from 1 to 9223372036854775807, not 0");
+  EXPECT_EQ(
+      error_of(
+          R"({"seq":1,"time":2,"kind":"job_held","version":1,"event":{"job":0,"by":"a"},"decisions":[]})"),
+      "event.job: must be a whole number from 1 to 9223372036854775807, not 0");
   EXPECT_EQ(error_of(R"({"seq":1,"time":2,"kind":"job_held","version":1,"event":{"job":7},"decisions":[]})"),
             "event: the field \"by\" is missing");
-  EXPECT_EQ(error_of(R"({"seq":1,"time":2,"kind":"tick","version":1,"event":{},"decisions":[{"kind":"start","task":{"job":1,"rank":0,"attempt":1},"node":1,"slices":[{"gpu":1,"kind":"hole","compute_milli":1,"memory_mib":1}]}]})"),
-            "decisions[0].slices[0].kind: must be one of whole, fraction, mig, not \"hole\"");
+  EXPECT_EQ(
+      error_of(
+          R"({"seq":1,"time":2,"kind":"tick","version":1,"event":{},"decisions":[{"kind":"start","task":{"job":1,"rank":0,"attempt":1},"node":1,"slices":[{"gpu":1,"kind":"hole","compute_milli":1,"memory_mib":1}]}]})"),
+      "decisions[0].slices[0].kind: must be one of whole, fraction, mig, not \"hole\"");
   EXPECT_EQ(error_of(R"({"seq":1,"time":1.5,"kind":"tick","version":1,"event":{},"decisions":[]})"),
             "time: must be a time like \"2026-11-30T18:00:00Z\" or nanoseconds since 1970, not 1.5");
   EXPECT_EQ(error_of(R"({"seq":1,"time":2,"kind":"tick","version":1,"event":{"a":1,"a":2},"decisions":[]})"),
@@ -123,10 +128,15 @@ TEST(EventJson, ErrorsNameTheFieldAndTheReason) {
 
 TEST(EventJson, WhatOnlyANewerTrancheKnowsIsSaidSo) {
   EXPECT_EQ(error_of(R"({"seq":1,"time":2,"kind":"gpu_resized","version":1,"event":{},"decisions":[]})"),
-            "event: the kind \"gpu_resized\" is not known: a newer Tranche may have written it, read it with that one");
-  EXPECT_EQ(error_of(R"({"seq":1,"time":2,"kind":"job_held","version":1,"event":{"job":7,"by":"a","until":3},"decisions":[]})"),
-            "event: the field \"until\" is not known; known are: job, by: a newer Tranche may have written it, read it with that one");
-  const std::string newer = error_of(R"({"seq":1,"time":2,"kind":"tick","version":2,"event":{},"decisions":[]})");
+            "event: the kind \"gpu_resized\" is not known: a newer Tranche may have written it, read it with "
+            "that one");
+  EXPECT_EQ(
+      error_of(
+          R"({"seq":1,"time":2,"kind":"job_held","version":1,"event":{"job":7,"by":"a","until":3},"decisions":[]})"),
+      "event: the field \"until\" is not known; known are: job, by: a newer Tranche may have written it, "
+      "read it with that one");
+  const std::string newer =
+      error_of(R"({"seq":1,"time":2,"kind":"tick","version":2,"event":{},"decisions":[]})");
   EXPECT_NE(newer.find("version 2"), std::string::npos) << newer;
   StoredRow row;
   row.version = 7;

@@ -79,8 +79,11 @@ bool read_value(Decoder& decoder, Value value, std::vector<std::pair<std::string
   for (uint32_t i = 0; i < value.size(); ++i, child = child.next()) {
     const std::string_view name = child.key();
     const bool bad_name = name.empty() || name.size() > rule.name.bytes_max ||
-                          name.find('=') != std::string_view::npos || name.find('\0') != std::string_view::npos;
-    if (bad_name) return decoder.refuse("the name " + shown(name) + " cannot be used: it is empty, too long or has a '=' or NUL");
+                          name.find('=') != std::string_view::npos ||
+                          name.find('\0') != std::string_view::npos;
+    if (bad_name)
+      return decoder.refuse("the name " + shown(name) +
+                            " cannot be used: it is empty, too long or has a '=' or NUL");
     std::string text;
     if (!read_text(decoder, child, text, rule.value)) return decoder.in_member(shown(name));
     out.emplace_back(name, std::move(text));
@@ -112,7 +115,8 @@ bool read_value(Decoder& decoder, Value value, Time& out, const Timestamp&) {
 
 bool read_value(Decoder& decoder, Value value, Duration& out, const DurationText& rule) {
   if (value.kind() != Kind::text) {
-    return decoder.refuse("must be a duration with its unit, like \"90s\" or \"2h\", not " + value.describe());
+    return decoder.refuse("must be a duration with its unit, like \"90s\" or \"2h\", not " +
+                          value.describe());
   }
   const auto parsed = parse_exact_duration(value.text());
   if (!parsed) return decoder.refuse(parsed.error().message());

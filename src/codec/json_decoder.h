@@ -1,6 +1,7 @@
 // Reads described structs from a Document, checking every bound. Used by the .cc files of this room only.
 //
-// The first problem ends the reading; its sentence starts with the path of the field, put together on the way up.
+// The first problem ends the reading; its sentence starts with the path of the field, put together on the way
+// up.
 #pragma once
 
 #include <span>
@@ -81,8 +82,8 @@ class NameLister {
   std::vector<std::string_view> names;
 };
 
-// Finds members by name. Descriptions list fields in the order in which they are written, so the next member is
-// nearly always the one that is wanted.
+// Finds members by name. Descriptions list fields in the order in which they are written, so the next member
+// is nearly always the one that is wanted.
 class MemberFinder {
  public:
   explicit MemberFinder(Value object) : object_(object), next_(object.first()) {}
@@ -221,9 +222,12 @@ template <class Type>
 bool read_value(Decoder& decoder, Value value, Type& out, const Range& rule) {
   int64_t number = 0;
   if (!read_integer(decoder, value, rule.low, rule.high, &number)) return false;
-  if constexpr (std::is_integral_v<Type>) out = static_cast<Type>(number);
-  else if constexpr (requires { out.count(); }) out = Type(number);
-  else out = Type(static_cast<decltype(out.value())>(number));
+  if constexpr (std::is_integral_v<Type>)
+    out = static_cast<Type>(number);
+  else if constexpr (requires { out.count(); })
+    out = Type(number);
+  else
+    out = Type(static_cast<decltype(out.value())>(number));
   return true;
 }
 inline bool read_value(Decoder& decoder, Value value, std::string& out, const Text& rule) {

@@ -14,7 +14,8 @@ std::string malformed(std::string_view text, size_t position) {
   const std::string_view before = text.substr(0, position);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
-  const std::string place = "line " + std::to_string(line) + ", column " + std::to_string(position - line_start + 1);
+  const std::string place =
+      "line " + std::to_string(line) + ", column " + std::to_string(position - line_start + 1);
   if (position >= text.size()) return place + ": the JSON text ends too early";
   return place + ": not valid JSON at " + shown(text.substr(position, 20));
 }
@@ -45,8 +46,8 @@ void append_utf8(std::string& out, uint32_t code) {
 
 }  // namespace
 
-// RFC 8259, with a stack of its own instead of recursion. Each step answers false to stop: `problem_` says why, or the
-// text is malformed at `at_`.
+// RFC 8259, with a stack of its own instead of recursion. Each step answers false to stop: `problem_` says
+// why, or the text is malformed at `at_`.
 class Builder {
  public:
   Builder(std::string_view text, Document& document) : text_(text), document_(document) {}
@@ -69,7 +70,9 @@ class Builder {
     return false;
   }
   void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+      ++at_;
   }
   bool is_at(char c) const { return at_ < text_.size() && text_[at_] == c; }
   bool take_char(char c) {
@@ -83,16 +86,22 @@ class Builder {
     skip_space();
     if (at_ >= text_.size()) return false;
     switch (text_[at_]) {
-      case '{': return open(Kind::object, '}', opened);
-      case '[': return open(Kind::array, ']', opened);
+      case '{':
+        return open(Kind::object, '}', opened);
+      case '[':
+        return open(Kind::array, ']', opened);
       case '"': {
         Entry& entry = add(Kind::text);
         return take_text(&entry.text_begin, &entry.text_size);
       }
-      case 't': return take_word("true", Kind::boolean, true);
-      case 'f': return take_word("false", Kind::boolean, false);
-      case 'n': return take_word("null", Kind::null, false);
-      default: return take_number();
+      case 't':
+        return take_word("true", Kind::boolean, true);
+      case 'f':
+        return take_word("false", Kind::boolean, false);
+      case 'n':
+        return take_word("null", Kind::null, false);
+      default:
+        return take_number();
     }
   }
 
@@ -109,7 +118,8 @@ class Builder {
     return kind == Kind::array || take_key();
   }
 
-  // After a value: the comma before the next one, or the ends of what is open. `complete`: the text has ended.
+  // After a value: the comma before the next one, or the ends of what is open. `complete`: the text has
+  // ended.
   bool close_what_ends(bool* complete) {
     while (open_count_ > 0) {
       skip_space();
@@ -202,7 +212,8 @@ class Builder {
         if (!take_escape()) return false;
         continue;
       }
-      const size_t length = static_cast<unsigned char>(text_[at_]) < 0x20 ? 0 : utf8_length(text_.substr(at_));
+      const size_t length =
+          static_cast<unsigned char>(text_[at_]) < 0x20 ? 0 : utf8_length(text_.substr(at_));
       if (length == 0) return false;
       pool.append(text_, at_, length);
       at_ += length;
@@ -297,7 +308,8 @@ class Builder {
 
 Result<Document> Document::parse(std::string_view text, ErrorCode code) {
   constexpr size_t kBytesMax = size_t{1} << 30;  // offsets are of 32 bits
-  if (text.size() > kBytesMax) return fail(ErrorCode::too_large, "a JSON text of more than 1 GiB is not read");
+  if (text.size() > kBytesMax)
+    return fail(ErrorCode::too_large, "a JSON text of more than 1 GiB is not read");
   Document document;
   document.entries_.reserve(text.size() / 12 + 1);
   document.pool_.reserve(text.size());
@@ -318,14 +330,21 @@ bool Value::integer(int64_t low, int64_t high, int64_t* value) const {
 
 std::string Value::describe() const {
   switch (kind()) {
-    case Kind::null: return "null";
-    case Kind::boolean: return flag() ? "true" : "false";
+    case Kind::null:
+      return "null";
+    case Kind::boolean:
+      return flag() ? "true" : "false";
     case Kind::integer:
-      return entry().negative ? std::to_string(static_cast<int64_t>(entry().number)) : std::to_string(entry().number);
-    case Kind::decimal: return std::string(text().substr(0, 40));
-    case Kind::text: return shown(text());
-    case Kind::array: return "a list";
-    case Kind::object: return "an object";
+      return entry().negative ? std::to_string(static_cast<int64_t>(entry().number))
+                              : std::to_string(entry().number);
+    case Kind::decimal:
+      return std::string(text().substr(0, 40));
+    case Kind::text:
+      return shown(text());
+    case Kind::array:
+      return "a list";
+    case Kind::object:
+      return "an object";
   }
   return "?";
 }

@@ -1,6 +1,6 @@
-// A JSON text, checked and laid out flat: one vector of entries in the order of the text and one pool of characters.
-// Our own parser: of 10,000 jobs it reads the list in a fraction of the time of the library that the tests hold it
-// against (json_reference_test.cc). Nothing here recurses, whatever the nesting.
+// A JSON text, checked and laid out flat: one vector of entries in the order of the text and one pool of
+// characters. Our own parser: of 10,000 jobs it reads the list in a fraction of the time of the library that
+// the tests hold it against (json_reference_test.cc). Nothing here recurses, whatever the nesting.
 //
 // Refused with line and column: malformed text, invalid UTF-8, nesting deeper than limits::kJsonDepth, and
 // names that stand twice in one object. Numbers are integers of 64 bits; anything else keeps its spelling as
@@ -22,15 +22,15 @@ enum class Kind : unsigned char { null, boolean, integer, decimal, text, array, 
 
 struct Entry {
   Kind kind = Kind::null;
-  bool negative = false;    // integer: `number` is the two's complement of a negative value
-  bool flag = false;        // boolean
-  uint32_t end = 0;         // index of the entry after this one and all below it
-  uint32_t children = 0;    // array, object
-  uint32_t key_begin = 0;   // member of an object: its name, in the pool
+  bool negative = false;   // integer: `number` is the two's complement of a negative value
+  bool flag = false;       // boolean
+  uint32_t end = 0;        // index of the entry after this one and all below it
+  uint32_t children = 0;   // array, object
+  uint32_t key_begin = 0;  // member of an object: its name, in the pool
   uint32_t key_size = 0;
   uint32_t text_begin = 0;  // text, decimal: its characters, in the pool
   uint32_t text_size = 0;
-  uint64_t number = 0;      // integer
+  uint64_t number = 0;  // integer
 };
 
 class Value;

@@ -14,7 +14,8 @@ std::string error_of(std::string_view text) {
 }
 
 TEST(JsonDocument, LaysOutWhatStandsThere) {
-  const auto document = Document::parse(R"({"a":[1,-2,"x"],"b":{"c":null,"d":true},"e":2.50})", ErrorCode::corrupt);
+  const auto document =
+      Document::parse(R"({"a":[1,-2,"x"],"b":{"c":null,"d":true},"e":2.50})", ErrorCode::corrupt);
   ASSERT_TRUE(document.has_value());
   const Value root = document->root();
   ASSERT_EQ(root.size(), 3u);
@@ -77,8 +78,9 @@ TEST(JsonDocument, ANameStandsOnce) {
 }
 
 TEST(JsonDocument, NumbersBeyond64BitsAreNotIntegers) {
-  const auto document = Document::parse("[9223372036854775807,9223372036854775808,18446744073709551616,-9223372036854775808]",
-                                        ErrorCode::corrupt);
+  const auto document =
+      Document::parse("[9223372036854775807,9223372036854775808,18446744073709551616,-9223372036854775808]",
+                      ErrorCode::corrupt);
   ASSERT_TRUE(document.has_value());
   int64_t number = 0;
   Value value = document->root().first();

@@ -15,12 +15,23 @@ bool needs_no_care(char c) {
 
 void append_escaped(std::string& output, char c) {
   switch (c) {
-    case '"': output += "\\\""; return;
-    case '\\': output += "\\\\"; return;
-    case '\n': output += "\\n"; return;
-    case '\t': output += "\\t"; return;
-    case '\r': output += "\\r"; return;
-    default: break;
+    case '"':
+      output += "\\\"";
+      return;
+    case '\\':
+      output += "\\\\";
+      return;
+    case '\n':
+      output += "\\n";
+      return;
+    case '\t':
+      output += "\\t";
+      return;
+    case '\r':
+      output += "\\r";
+      return;
+    default:
+      break;
   }
   constexpr char kDigits[] = "0123456789abcdef";
   const auto byte = static_cast<unsigned char>(c);

@@ -125,8 +125,10 @@ void put_value(Encoder& encoder, const Type& value, const Plain&) {
 template <class Type>
 void put_value(Encoder& encoder, const Type& value, const Range&) {
   if constexpr (std::is_integral_v<Type>) {
-    if constexpr (std::is_signed_v<Type>) encoder.integer(int64_t{value});
-    else encoder.integer(uint64_t{value});
+    if constexpr (std::is_signed_v<Type>)
+      encoder.integer(int64_t{value});
+    else
+      encoder.integer(uint64_t{value});
   } else if constexpr (requires { value.count(); }) {
     encoder.integer(value.count());
   } else {

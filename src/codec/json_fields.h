@@ -100,7 +100,9 @@ struct Custom {
   static constexpr bool kAbsent = true;
 };
 template <class Type>
-concept HasCustom = !requires { Custom<Type>::kAbsent; };
+concept HasCustom = !requires {
+  Custom<Type>::kAbsent;
+};
 
 template <class Type>
 concept HasCheck = requires(const Type& value) {

@@ -1,9 +1,10 @@
-// Our parser against nlohmann's, on random texts and random damage: what one accepts the other accepts, with the same
-// values. The only file of the tree that includes nlohmann. Ours is stricter where it says so: no NUL, no byte order
-// mark, no name twice, bounded nesting; and it keeps numbers that no double holds.
+// Our parser against nlohmann's, on random texts and random damage: what one accepts the other accepts, with
+// the same values. The only file of the tree that includes nlohmann. Ours is stricter where it says so: no
+// NUL, no byte order mark, no name twice, bounded nesting; and it keeps numbers that no double holds.
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdlib>
-#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "codec/json_document.h"
@@ -13,20 +14,25 @@
 namespace tranche::json {
 namespace {
 
-// The text again, so that both parsers can be compared by what nlohmann reads from it. `overflow`: a number is past
-// what a double holds, where nlohmann gives up and ours keeps the spelling.
+// The text again, so that both parsers can be compared by what nlohmann reads from it. `overflow`: a number
+// is past what a double holds, where nlohmann gives up and ours keeps the spelling.
 void write_again(Value value, std::string& out, bool& overflow) {
   switch (value.kind()) {
-    case Kind::text: append_text(out, value.text()); return;
+    case Kind::text:
+      append_text(out, value.text());
+      return;
     case Kind::decimal:
       overflow = overflow || std::isinf(std::strtod(std::string(value.text()).c_str(), nullptr));
       out += value.text();
       return;
     case Kind::integer:
     case Kind::boolean:
-    case Kind::null: out += value.describe(); return;
+    case Kind::null:
+      out += value.describe();
+      return;
     case Kind::array:
-    case Kind::object: break;
+    case Kind::object:
+      break;
   }
   const bool is_object = value.kind() == Kind::object;
   out += is_object ? '{' : '[';
@@ -44,7 +50,8 @@ void write_again(Value value, std::string& out, bool& overflow) {
 
 bool is_stricter_here(std::string_view text, const std::string& message) {
   return text.find('\0') != std::string_view::npos || text.starts_with("\xEF\xBB\xBF") ||
-         message.find("stands twice") != std::string::npos || message.find("nested deeper") != std::string::npos;
+         message.find("stands twice") != std::string::npos ||
+         message.find("nested deeper") != std::string::npos;
 }
 
 void expect_agreement(const std::string& text) {
@@ -71,7 +78,9 @@ TEST(JsonReference, RandomTextsAndDamageAreReadAlike) {
     RandomFiller filler(kReferenceSeed + i);
     const std::string text = encode_row(random_row(filler, i + 1).event, {});
     expect_agreement(text);
-    constexpr std::string_view kPieces[] = {"{", "}", "[", "]", ",", ":", "\"", "\\", "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "0", "-", "1.5", "e9", "true", "nul", " ", "\n", "\xC3\xA9", "\xff"};
+    constexpr std::string_view kPieces[] = {
+        "{", "}",   "[",  "]",    ",",   ":", "\"", "\\",       "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "0",
+        "-", "1.5", "e9", "true", "nul", " ", "\n", "\xC3\xA9", "\xff"};
     for (int change = 0; change < 60; ++change) {
       std::string damaged = text;
       for (uint64_t n = 0, count = 1 + filler.random.below(2); n < count; ++n) {
@@ -84,12 +93,59 @@ TEST(JsonReference, RandomTextsAndDamageAreReadAlike) {
 }
 
 TEST(JsonReference, EdgesAreReadAlike) {
-  for (const char* text :
-       {"", " ", "0", "-0", "-", "00", "1.", "1.0", ".5", "1e5", "1E+5", "1e", "1e+", "18446744073709551615", "-9223372036854775808",
-        "-9223372036854775809", "true", "tru", "truex", "null", "[]", "[ ]", "[,]", "[1,]", "[1 ,2]", "{}", "{ }", "{\"a\"}",
-        "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"\":1}", "\"\\u0041\"", "\"\\uD800\"", "\"\\uDC00\"", "\"\\uD800\\uDC00\"", "\"\\u12\"",
-        "\"\\x\"", "\"\\\"", "\"\t\"", "\"\x7f\"", "\"\xC3\xA9\"", "\"\xC3\"", "\"\xED\xA0\x80\"", "\"\xF4\x90\x80\x80\"",
-        "[1]2", "[1] ", "//x", "'a'", "NaN", "Infinity", "[1}", "{\"a\":1]"}) {
+  for (const char* text : {"",
+                           " ",
+                           "0",
+                           "-0",
+                           "-",
+                           "00",
+                           "1.",
+                           "1.0",
+                           ".5",
+                           "1e5",
+                           "1E+5",
+                           "1e",
+                           "1e+",
+                           "18446744073709551615",
+                           "-9223372036854775808",
+                           "-9223372036854775809",
+                           "true",
+                           "tru",
+                           "truex",
+                           "null",
+                           "[]",
+                           "[ ]",
+                           "[,]",
+                           "[1,]",
+                           "[1 ,2]",
+                           "{}",
+                           "{ }",
+                           "{\"a\"}",
+                           "{\"a\":}",
+                           "{\"a\":1,}",
+                           "{a:1}",
+                           "{\"\":1}",
+                           "\"\\u0041\"",
+                           "\"\\uD800\"",
+                           "\"\\uDC00\"",
+                           "\"\\uD800\\uDC00\"",
+                           "\"\\u12\"",
+                           "\"\\x\"",
+                           "\"\\\"",
+                           "\"\t\"",
+                           "\"\x7f\"",
+                           "\"\xC3\xA9\"",
+                           "\"\xC3\"",
+                           "\"\xED\xA0\x80\"",
+                           "\"\xF4\x90\x80\x80\"",
+                           "[1]2",
+                           "[1] ",
+                           "//x",
+                           "'a'",
+                           "NaN",
+                           "Infinity",
+                           "[1}",
+                           "{\"a\":1]"}) {
     expect_agreement(text);
   }
 }

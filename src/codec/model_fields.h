@@ -49,5 +49,4 @@ inline std::string check_decoded(const ArraySpec& array) {
   return "";
 }
 
-
 }  // namespace tranche

@@ -1,7 +1,8 @@
-// api/openapi.yaml against the code: the same schemas, fields, required fields and enumerations, and every example
-// is exactly what the code writes. The document is read by its layout: schemas stand at 4 spaces, their keys at
-// 6, properties at 8, one a line.
+// api/openapi.yaml against the code: the same schemas, fields, required fields and enumerations, and every
+// example is exactly what the code writes. The document is read by its layout: schemas stand at 4 spaces,
+// their keys at 6, properties at 8, one a line.
 #include <gtest/gtest.h>
+
 #include <map>
 #include <set>
 #include <sstream>

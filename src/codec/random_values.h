@@ -45,12 +45,16 @@ class RandomFiller {
   template <class Type>
   void fill(Type& value, const Range& rule) {
     const int64_t number = between(rule.low, rule.high);
-    if constexpr (std::is_integral_v<Type>) value = static_cast<Type>(number);
-    else if constexpr (requires { value.count(); }) value = Type(number);
-    else value = Type(static_cast<decltype(value.value())>(number));
+    if constexpr (std::is_integral_v<Type>)
+      value = static_cast<Type>(number);
+    else if constexpr (requires { value.count(); })
+      value = Type(number);
+    else
+      value = Type(static_cast<decltype(value.value())>(number));
   }
   void fill(std::string& value, const Text& rule) {
-    static constexpr std::string_view kPieces[] = {"a", "Z", "0", "-", "/", "\"", "\\", " ", "\xC3\xA9", "\xE6\xBC\xA2", "\xF0\x9F\x92\xA1"};
+    static constexpr std::string_view kPieces[] = {
+        "a", "Z", "0", "-", "/", "\"", "\\", " ", "\xC3\xA9", "\xE6\xBC\xA2", "\xF0\x9F\x92\xA1"};
     value.clear();
     const uint64_t pieces = rule.bytes_min + random.below(12);
     for (uint64_t i = 0; i < pieces; ++i) {
@@ -82,12 +86,19 @@ class RandomFiller {
   // Bounds themselves often, small numbers often.
   int64_t between(int64_t low, int64_t high) {
     switch (random.below(8)) {
-      case 0: return low;
-      case 1: return high;
-      case 2: case 3: case 4: return std::min(high, std::max(low, int64_t{0}) + static_cast<int64_t>(random.below(50)));
-      default: break;
+      case 0:
+        return low;
+      case 1:
+        return high;
+      case 2:
+      case 3:
+      case 4:
+        return std::min(high, std::max(low, int64_t{0}) + static_cast<int64_t>(random.below(50)));
+      default:
+        break;
     }
-    if (low == INT64_MIN || high - 1 > INT64_MAX + std::min(low, int64_t{0})) return static_cast<int64_t>(random.next() >> 1);
+    if (low == INT64_MIN || high - 1 > INT64_MAX + std::min(low, int64_t{0}))
+      return static_cast<int64_t>(random.next() >> 1);
     return random.between(low, high);
   }
 
@@ -112,8 +123,10 @@ class RandomFiller {
     while (!is_final(end.state)) fill(end.state, kPlain);
   }
   void repair(api::SubmitRequest& request) {
-    if (request.script) request.argv.clear();
-    else request.script_args.clear();
+    if (request.script)
+      request.argv.clear();
+    else
+      request.script_args.clear();
     if (!request.script) request.argv.insert(request.argv.begin(), "/bin/true");
     request.directory = "/home/" + request.directory;
     if (request.array && request.array->indices.empty()) request.array.reset();
@@ -122,8 +135,10 @@ class RandomFiller {
     gpu.count = std::max(gpu.count, 1u);
     gpu.memory_limit = MiB{};
     if (gpu.kind == SliceKind::mig) gpu.kind = SliceKind::whole;
-    if (gpu.kind == SliceKind::whole) gpu.compute = MilliGpu{}, gpu.memory = MiB{};
-    else gpu.compute = std::max(gpu.compute, MilliGpu(1));
+    if (gpu.kind == SliceKind::whole)
+      gpu.compute = MilliGpu{}, gpu.memory = MiB{};
+    else
+      gpu.compute = std::max(gpu.compute, MilliGpu(1));
   }
   void repair(api::GpuStatus&) {}
 
