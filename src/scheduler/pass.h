@@ -49,6 +49,8 @@ class Pass {
   const std::vector<MilliGpu>& planned() const { return planned_; }
   // The first bound above the queue that `charge` more would pass.
   std::optional<Bound> bound_passed(QueueIndex queue, MilliGpu charge, bool preemptible) const;
+  // Whether one more element of the group's array may run.
+  bool array_has_room(const GroupKey& key) const;
 
  private:
   enum class Outcome { started, claimed, blocked };
@@ -65,7 +67,6 @@ class Pass {
   void reserve(const Job& job, const GroupKey& key);
   Layers base_layers() const;
   bool kept_out(const Shape& shape) const;
-  bool array_has_room(const GroupKey& key) const;
 
   const State& state_;
   Commit* commit_;

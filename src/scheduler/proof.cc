@@ -39,10 +39,7 @@ class Room {
     }
     const Time end = State::latest_end(*job_.spec, state_.now);
     for (const Reservation& reservation : pass_.reservations()) {
-      if (reservation.job == job_.id || end <= reservation.start) continue;
-      if (state_.policy.backfill && place_gang(shape_, shape_.tasks_min, {&state_.capacity, &reservation.after})) {
-        continue;
-      }
+      if (reservation.job == job_.id || !is_kept_out_by(reservation, end)) continue;
       holders.insert(reservation.job);
       if (!proof.until.is_set() || reservation.start < proof.until) proof.until = reservation.start;
     }
@@ -50,6 +47,14 @@ class Room {
     proof.kind = ProofKind::reserved;
     add_blockers(proof, holders);
     return true;
+  }
+
+  // As the walk does: without backfill nobody passes a waiting job that could use the same kind of GPU.
+  bool is_kept_out_by(const Reservation& reservation, Time end) const {
+    const auto types = types_for(shape_, state_.capacity);
+    const bool same_type = std::find(types.begin(), types.end(), reservation.plan.type) != types.end();
+    if (!state_.policy.backfill && same_type) return true;
+    return end > reservation.start && !place_gang(shape_, shape_.tasks_min, {&state_.capacity, &reservation.after});
   }
 
   bool prove_gang(Proof& proof) const {
@@ -140,7 +145,7 @@ bool prove_bounds(const State& state, const Pass& pass, const Job& job, Proof& p
   proof.queue = state.queues.at(job.queue).path;
   if (key.capped_array.is_set()) {
     const ArrayRecord& array = state.arrays.at(key.capped_array);
-    if (array.running >= array.running_max) {
+    if (!pass.array_has_room(key)) {
       proof.kind = ProofKind::limit;
       proof.used = array.running;
       proof.bound = array.running_max;
