@@ -127,6 +127,15 @@ CUresult facts_of(CUdeviceptr address, PointerFacts& facts) {
   return CUDA_SUCCESS;
 }
 
+CUresult check_managed(CUdeviceptr address, size_t bytes, bool arguments_are_valid) {
+  std::shared_ptr<Context> context;
+  CUDA_TRY(driver().current(context));
+  PointerFacts facts;
+  CUDA_TRY(facts_of(address, facts));
+  const bool inside = bytes > 0 && bytes <= facts.start + facts.bytes - address;
+  return arguments_are_valid && facts.managed && inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 template <class T>
 CUresult give(void* data, T value) {
   *static_cast<T*>(data) = value;
@@ -220,6 +229,27 @@ CUDA_ENTRY cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags)
   CUDA_TRY(allocate_host(address == nullptr ? nullptr : &memory, bytes, HostBlock::Kind::managed, flags));
   *address = reinterpret_cast<CUdeviceptr>(memory);
   return CUDA_SUCCESS;
+}
+
+// Where managed memory lies makes no difference here: these only check what they are given.
+CUDA_ENTRY cuMemAdvise(CUdeviceptr address, size_t bytes, int advice, CUdevice) {
+  return check_managed(address, bytes, advice >= 1 && advice <= 6);
+}
+CUDA_ENTRY cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation) {
+  return check_managed(address, bytes, advice >= 1 && advice <= 6);
+}
+CUDA_ENTRY cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice, CUstream) {
+  return check_managed(address, bytes, true);
+}
+CUDA_ENTRY cuMemPrefetchAsync_ptsz(CUdeviceptr address, size_t bytes, CUdevice, CUstream) {
+  return check_managed(address, bytes, true);
+}
+CUDA_ENTRY cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation, unsigned flags, CUstream) {
+  return check_managed(address, bytes, flags == 0);
+}
+CUDA_ENTRY cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, size_t bytes, CUmemLocation, unsigned flags,
+                                      CUstream) {
+  return check_managed(address, bytes, flags == 0);
 }
 
 CUDA_ENTRY cuMemAllocHost_v2(void** address, size_t bytes) {

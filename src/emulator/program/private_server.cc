@@ -158,8 +158,9 @@ Result<void> show_libraries() {
 
 pid_t g_command = 0;
 
-void pass_on(int signal_number) {
-  if (g_command > 0) kill(g_command, signal_number);
+// A signal of the terminal has reached the command already: only those that a process sent are passed on.
+void pass_on(int number, siginfo_t* information, void*) {
+  if (g_command > 0 && information->si_code <= 0) kill(g_command, number);
 }
 
 constexpr std::array<int, 6> kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -185,8 +186,8 @@ Result<int> run_and_wait(const std::vector<std::string>& command) {
     execute(command);
   }
   struct sigaction action = {};
-  action.sa_handler = pass_on;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   for (int number : kPassedOn) sigaction(number, &action, nullptr);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   int status = 0;
