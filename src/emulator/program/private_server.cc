@@ -141,7 +141,9 @@ Result<void> bind_stand_ins(uint32_t gpu_count) {
 
 Result<void> build_nodes(uint32_t gpu_count) {
   TRY(rebuild("/dev", std::vector<std::string>(kUsualDevices.begin(), kUsualDevices.end())));
-  if (make_nodes("/dev", gpu_count)) return {};
+  // Servers side by side have loop devices of their own: one that ends takes its devices with it.
+  const uint32_t server_number = 1 + static_cast<uint32_t>(getpid()) % (kServerNumbers - 1);
+  if (make_nodes("/dev", gpu_count, server_number)) return {};
   return bind_stand_ins(gpu_count);
 }
 
@@ -211,7 +213,7 @@ Result<int> run_on_private_server(const ServerDescription& server, const std::ve
   // The path may lead to one of the folders that were replaced.
   if (has_directory && chdir(directory.data()) != 0) return fail(system_error("return to the current folder"));
   TRY_ASSIGN(const int code, run_and_wait(command));
-  forget_loop_devices(gpu_count);
+  forget_loop_devices("/dev");
   return code;
 }
 
