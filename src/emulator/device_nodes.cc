@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <memory>
 
 #include "emulator/server_description.h"
@@ -18,9 +19,13 @@ namespace tranche::emulator {
 namespace {
 
 constexpr mode_t kNodeMode = 0666;
-constexpr uint32_t kControlMinor = kFirstLoopMinor + 255;
-constexpr uint32_t kMemoryMinor = kFirstLoopMinor + 256;
-constexpr uint32_t kMemoryToolsMinor = kFirstLoopMinor + 257;
+constexpr uint32_t kControlNumber = 255;
+constexpr uint32_t kMemoryNumber = 256;
+constexpr uint32_t kMemoryToolsNumber = 257;
+
+// Forgetting a loop device takes some 60 ms, for which opening its node answers ENXIO.
+constexpr int kOpenTries = 500;
+constexpr timespec kOpenPause{.tv_sec = 0, .tv_nsec = 2'000'000};
 
 bool is_ours(const struct stat& status) {
   return S_ISBLK(status.st_mode) && major(status.st_rdev) == kLoopMajor &&
@@ -57,51 +62,59 @@ Result<void> make_node(const std::string& path, uint32_t node_minor) {
 }  // namespace
 
 DeviceNode gpu_node(uint32_t gpu_minor) {
-  return {"nvidia" + std::to_string(gpu_minor), kFirstLoopMinor + gpu_minor};
+  return {"nvidia" + std::to_string(gpu_minor), gpu_minor};
 }
-DeviceNode control_node() { return {"nvidiactl", kControlMinor}; }
-DeviceNode memory_node() { return {"nvidia-uvm", kMemoryMinor}; }
+DeviceNode control_node() { return {"nvidiactl", kControlNumber}; }
+DeviceNode memory_node() { return {"nvidia-uvm", kMemoryNumber}; }
 
 std::vector<DeviceNode> server_nodes(uint32_t gpu_count) {
   std::vector<DeviceNode> nodes;
   for (uint32_t gpu = 0; gpu < gpu_count; ++gpu) nodes.push_back(gpu_node(gpu));
   nodes.push_back(control_node());
   nodes.push_back(memory_node());
-  nodes.push_back({"nvidia-uvm-tools", kMemoryToolsMinor});
+  nodes.push_back({"nvidia-uvm-tools", kMemoryToolsNumber});
   return nodes;
 }
 
 int open_node(const DeviceNode& node) {
-  return open(("/dev/" + node.name).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  const std::string path = "/dev/" + node.name;
+  for (int tries = 0;; ++tries) {
+    const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    struct stat status;
+    const bool going_away = file < 0 && errno == ENXIO && tries < kOpenTries &&
+                            lstat(path.c_str(), &status) == 0 && is_ours(status);
+    if (!going_away) return file;
+    nanosleep(&kOpenPause, nullptr);
+  }
 }
 
-Result<void> make_nodes(const std::string& directory, uint32_t gpu_count) {
+Result<void> make_nodes(const std::string& directory, uint32_t gpu_count, uint32_t server_number) {
+  const uint32_t first_minor = kFirstLoopMinor + server_number % kServerNumbers * kMinorsPerServer;
   for (const DeviceNode& node : server_nodes(gpu_count)) {
-    TRY(make_node(directory + "/" + node.name, node.minor));
+    TRY(make_node(directory + "/" + node.name, first_minor + node.number));
   }
   return {};
 }
 
 Result<void> remove_nodes(const std::string& directory) {
-  const int loop_control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+  forget_loop_devices(directory);
   std::string failed;
   for (const std::string& path : nvidia_entries(directory)) {
     struct stat status;
     if (lstat(path.c_str(), &status) != 0 || !is_ours(status)) continue;
     if (unlink(path.c_str()) != 0) failed = path + ": " + std::strerror(errno);
-    // Opening a node made the kernel create its loop device; one still held open stays until closed.
-    if (loop_control >= 0) ioctl(loop_control, LOOP_CTL_REMOVE, static_cast<long>(minor(status.st_rdev)));
   }
-  if (loop_control >= 0) close(loop_control);
   if (!failed.empty()) return fail(ErrorCode::denied, "cannot remove " + failed + "; run stop as root");
   return {};
 }
 
-void forget_loop_devices(uint32_t gpu_count) {
+void forget_loop_devices(const std::string& directory) {
   const int loop_control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
   if (loop_control < 0) return;
-  for (const DeviceNode& node : server_nodes(gpu_count)) {
-    ioctl(loop_control, LOOP_CTL_REMOVE, static_cast<long>(node.minor));
+  for (const std::string& path : nvidia_entries(directory)) {
+    struct stat status;
+    if (lstat(path.c_str(), &status) != 0 || !is_ours(status)) continue;
+    ioctl(loop_control, LOOP_CTL_REMOVE, static_cast<long>(minor(status.st_rdev)));
   }
   close(loop_control);
 }

@@ -14,15 +14,18 @@
 
 namespace tranche::emulator {
 
-// A node's name in /dev and its number under the loop driver's major.
+// A node's name in /dev and its number among the nodes of its server.
 struct DeviceNode {
   std::string name;
-  uint32_t minor;
+  uint32_t number;
 };
 
 inline constexpr uint32_t kLoopMajor = 7;
 inline constexpr uint32_t kNvidiaMajor = 195;  // char major of a real driver's nodes
 inline constexpr uint32_t kFirstLoopMinor = 1u << 16;  // far above any loop device in use
+inline constexpr uint32_t kMinorsPerServer = 512;
+// How many servers can stand side by side without sharing loop devices: minors have 20 bits.
+inline constexpr uint32_t kServerNumbers = ((1u << 20) - kFirstLoopMinor) / kMinorsPerServer;
 
 DeviceNode gpu_node(uint32_t gpu_minor);
 DeviceNode control_node();
@@ -31,14 +34,16 @@ DeviceNode memory_node();  // nvidia-uvm
 std::vector<DeviceNode> server_nodes(uint32_t gpu_count);
 
 // Opens /dev/NAME for reading and writing, close-on-exec; -1 if the process may not or it is not there.
+// Waits while the kernel is forgetting the node's loop device, which a server that ended may have asked for.
 int open_node(const DeviceNode& node);
 
-// Makes the nodes in `directory`, mode 0666; refuses when one of the names exists and is not ours.
-Result<void> make_nodes(const std::string& directory, uint32_t gpu_count);
+// Makes the nodes in `directory`, mode 0666; refuses when one of the names exists and is not ours. Their
+// loop devices are those of `server_number`, taken modulo kServerNumbers; the machine's server is number 0.
+Result<void> make_nodes(const std::string& directory, uint32_t gpu_count, uint32_t server_number);
 // Removes the nodes that make_nodes made, and the loop devices that opening them created.
 Result<void> remove_nodes(const std::string& directory);
-// Asks the kernel to forget the loop devices of a server's nodes; those still open stay.
-void forget_loop_devices(uint32_t gpu_count);
+// Asks the kernel to forget the loop devices of the nodes in `directory`; those still open stay.
+void forget_loop_devices(const std::string& directory);
 // True when `directory` has nodes of a real NVIDIA driver.
 bool has_real_driver(const std::string& directory);
 

@@ -1,6 +1,8 @@
 // The lock of one GPU, held for a scope, with the way to the processes' parts of its timeline.
 #pragma once
 
+#include <algorithm>
+
 #include "emulator/device_model.h"
 #include "emulator/robust_lock.h"
 
@@ -21,7 +23,10 @@ class DeviceModel::GpuLock {
   GpuLock(DeviceModel& model, uint32_t gpu)
       : gpu_(model.state_->gpus[gpu]),
         uses_(*model.state_, gpu),
-        lock_(gpu_.lock, [&model, gpu] { model.repair_gpu(gpu); }) {}
+        lock_(gpu_.lock, [&model, gpu] { model.repair_gpu(gpu); }) {
+    // The memory is shared with programs that may have spoilt it: nothing is indexed past its end.
+    gpu_.timeline.active_count = std::min(gpu_.timeline.active_count, kMaxProcesses);
+  }
 
   SharedGpu& gpu() { return gpu_; }
   Timeline& timeline() { return gpu_.timeline; }

@@ -5,7 +5,11 @@
 namespace tranche::emulator {
 namespace {
 
-uint64_t ceil_divide(uint64_t value, uint64_t by) { return (value + by - 1) / by; }
+// Real time that `tags` of virtual time take while `count` processes share the GPU, rounded up.
+uint64_t real_time(uint64_t tags, uint64_t count) {
+  const uint64_t part = tags % kTagsPerNanosecond * count;
+  return tags / kTagsPerNanosecond * count + (part + kTagsPerNanosecond - 1) / kTagsPerNanosecond;
+}
 
 // Adds busy time between two instants to a history, period by period.
 template <class History>
@@ -50,7 +54,7 @@ void advance_stretch(Timeline& timeline, ProcessTimelines& processes, uint64_t n
     first_tag = std::min(first_tag, processes.of(timeline.active[i]).finish_tag);
   }
   const uint64_t tags_left = first_tag > timeline.virtual_time ? first_tag - timeline.virtual_time : 0;
-  const uint64_t until_first = ceil_divide(tags_left * count, kTagsPerNanosecond);
+  const uint64_t until_first = real_time(tags_left, count);
   const bool finishes = until_first <= now - timeline.now;
   const uint64_t step = finishes ? until_first : now - timeline.now;
   const uint64_t tags = finishes ? tags_left : step * kTagsPerNanosecond / count;
@@ -80,9 +84,10 @@ void advance(Timeline& timeline, ProcessTimelines& processes, uint64_t now) {
 
 uint64_t enqueue(Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t work_ns) {
   ProcessTimeline& process = processes.of(slot);
-  const uint64_t work = work_ns * kTagsPerNanosecond;
+  const uint64_t work = std::min(work_ns, kBacklogMaxNs) * kTagsPerNanosecond;
   if (process.finish_tag > timeline.virtual_time) {
-    process.finish_tag += work;
+    const uint64_t latest = timeline.virtual_time + kBacklogMaxNs * kTagsPerNanosecond;
+    process.finish_tag = std::max(process.finish_tag, std::min(process.finish_tag + work, latest));
     return process.finish_tag;
   }
   process.finish_tag = timeline.virtual_time + work;
@@ -103,7 +108,7 @@ uint64_t expected_time(const Timeline& timeline, ProcessTimelines& processes, ui
   uint64_t virtual_time = timeline.virtual_time;
   for (uint32_t i = 0; i < count && virtual_time < tag; ++i) {
     const uint64_t until = std::min(tag, tags[i]);
-    if (until > virtual_time) time += ceil_divide((until - virtual_time) * (count - i), kTagsPerNanosecond);
+    if (until > virtual_time) time += real_time(until - virtual_time, count - i);
     virtual_time = std::max(virtual_time, until);
   }
   return time;
@@ -121,8 +126,7 @@ uint64_t time_reached(const Timeline& timeline, uint64_t tag) {
   }
   if (low == begin) return begin == end ? timeline.now : breakpoint(timeline, begin).time;
   const Timeline::Breakpoint& start = breakpoint(timeline, low - 1);
-  const uint64_t reached =
-      start.time + ceil_divide((tag - start.virtual_time) * start.active, kTagsPerNanosecond);
+  const uint64_t reached = start.time + real_time(tag - start.virtual_time, start.active);
   return std::min(reached, low < end ? breakpoint(timeline, low).time : timeline.now);
 }
 

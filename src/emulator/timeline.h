@@ -19,6 +19,8 @@ namespace tranche::emulator {
 
 inline constexpr uint32_t kMaxProcesses = 2048;
 inline constexpr uint64_t kTagsPerNanosecond = 1024;
+// The most work that a process can have queued, 26 days: keeps tags times processes within 64 bits.
+inline constexpr uint64_t kBacklogMaxNs = uint64_t{1} << 51;
 inline constexpr uint64_t kSamplePeriodNs = 1'000'000'000 / 6;  // NVML's shortest sample period
 
 // Busy time by sample period, the last Count of them: what utilisation is read from.
@@ -78,6 +80,7 @@ class ProcessTimelines {
 // Accounts for the time until `now`; earlier times are ignored.
 void advance(Timeline& timeline, ProcessTimelines& processes, uint64_t now);
 // Queues `work_ns` of exclusive GPU time behind the work of `slot`; returns the tag at which it is done.
+// What exceeds kBacklogMaxNs is not queued.
 // The timeline has been advanced to now.
 uint64_t enqueue(Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t work_ns);
 // When V will reach `tag`, if no process comes or goes. The timeline has been advanced to now.

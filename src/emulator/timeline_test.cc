@@ -82,6 +82,14 @@ TEST_F(TimelineTest, AnAbandonedProcessMakesRoom) {
   EXPECT_EQ(timeline_->active_count, 0u);
 }
 
+TEST_F(TimelineTest, ABacklogHasABound) {
+  enqueue(*timeline_, processes_, 1, UINT64_MAX);
+  uint64_t tag = 0;
+  for (int i = 0; i < 3000; ++i) tag = enqueue(*timeline_, processes_, 0, UINT64_MAX);
+  EXPECT_EQ(tag, timeline_->virtual_time + kBacklogMaxNs * kTagsPerNanosecond);
+  EXPECT_EQ(expected_time(*timeline_, processes_, tag), kStart + 2 * kBacklogMaxNs);
+}
+
 TEST_F(TimelineTest, RepairFindsWhoIsAtWork) {
   const uint64_t a = enqueue(*timeline_, processes_, 3, 1000);
   enqueue(*timeline_, processes_, 5, 1000);

@@ -54,44 +54,53 @@ CUresult Driver::initialise(unsigned flags) {
   auto model = DeviceModel::attach(default_state_directory());
   if (!model) return CUDA_ERROR_NO_DEVICE;
   model_ = std::move(*model);
-  CUresult result = open_devices();
-  if (result == CUDA_SUCCESS) {
-    const auto slot = model_->enter();
-    if (slot) slot_ = *slot;
-    else result = CUDA_ERROR_UNKNOWN;
-  }
-  if (result != CUDA_SUCCESS) {
+  const CUresult entered = enter_server();
+  if (entered != CUDA_SUCCESS) {
+    for (const int node : nodes_) close(node);
+    nodes_.clear();
     devices_.clear();
     model_.reset();
-    return result;
-  }
-  for (const auto& device : devices_) {
-    device->memory = std::make_unique<DeviceMemory>(*model_, slot_, device->gpu);
+    return entered;
   }
   pthread_atfork(nullptr, nullptr, [] { instance().ready_.store(false); });
   ready_.store(true, std::memory_order_release);
   return CUDA_SUCCESS;
 }
 
+CUresult Driver::enter_server() {
+  CUDA_TRY(open_devices());
+  const auto slot = model_->enter();
+  if (!slot) return CUDA_ERROR_UNKNOWN;
+  slot_ = *slot;
+  for (const auto& device : devices_) {
+    device->memory = std::make_unique<DeviceMemory>(*model_, slot_, device->gpu);
+  }
+  return CUDA_SUCCESS;
+}
+
 // Opens the nodes and keeps them open, so that /proc/PID/fd tells who holds a GPU.
 CUresult Driver::open_devices() {
-  if (open_node(control_node()) < 0) return CUDA_ERROR_NO_DEVICE;
-  if (open_node(memory_node()) < 0) return CUDA_ERROR_UNKNOWN;
-  std::map<uint32_t, int> nodes;
+  for (const DeviceNode& node : {control_node(), memory_node()}) {
+    const int file = open_node(node);
+    if (file < 0) return nodes_.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_UNKNOWN;
+    nodes_.push_back(file);
+  }
+  std::map<uint32_t, int> opened;
   std::vector<uint32_t> gpus;
   for (uint32_t gpu = 0; gpu < model_->gpu_count(); ++gpu) {
-    const int node = open_node(gpu_node(model_->identity(gpu).minor));
-    if (node < 0) continue;
-    nodes.emplace(gpu, node);
+    const int file = open_node(gpu_node(model_->identity(gpu).minor));
+    if (file < 0) continue;
+    opened.emplace(gpu, file);
     gpus.push_back(gpu);
   }
   gpus = order_devices(*model_, std::move(gpus), environment("CUDA_DEVICE_ORDER"));
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible != nullptr) gpus = select_devices(*model_, gpus, visible);
-  for (const auto& [gpu, node] : nodes) {
-    if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) close(node);
+  for (const auto& [gpu, file] : opened) {
+    if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) close(file);
+    else nodes_.push_back(file);
   }
-  for (uint32_t gpu : gpus) {
+  for (const uint32_t gpu : gpus) {
     devices_.push_back(std::make_unique<Device>());
     devices_.back()->gpu = gpu;
   }

@@ -101,11 +101,13 @@ class Driver {
   Driver() = default;
   CUresult not_ready() const { return CUDA_ERROR_NOT_INITIALIZED; }
   CUresult open_devices();
+  CUresult enter_server();
 
   std::atomic<bool> ready_{false};
   std::mutex init_mutex_;
   std::unique_ptr<DeviceModel> model_;
   uint32_t slot_ = 0;
+  std::vector<int> nodes_;  // open for as long as the process lives
   std::vector<std::unique_ptr<Device>> devices_;
   std::mutex device_mutex_;
   std::mutex host_mutex_;

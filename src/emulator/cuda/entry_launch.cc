@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint64_t kLaunchNs = 2000;
 constexpr uint64_t kWaveNs = 5000;
-constexpr uint64_t kBusyMaxUs = uint64_t{366} * 86'400 * 1'000'000;
+constexpr uint64_t kBusyMaxUs = kBacklogMaxNs / 1000;
 
 struct Shape {
   unsigned grid_x, grid_y, grid_z;

@@ -352,6 +352,26 @@ TEST_F(LibcudaTest, EntryPointsAreFoundByVersionAndStream) {
   EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, "cuGetProcAddress_v2", "cuInit", &function, 12000, uint64_t{3}, &status);
 }
 
+TEST_F(LibcudaTest, EveryEntryOfTheTableIsExported) {
+#define X(name, exported, version, form) EXPECT_NE(dlsym(library(), #exported), nullptr) << #exported;
+#include "emulator/cuda/driver_symbols.inc"
+#undef X
+}
+
+TEST_F(LibcudaTest, ManagedMemoryIsTheHostsToo) {
+  CUdeviceptr address = 0;
+  ASSERT_OK("cuMemAllocManaged", &address, kMebi, 1u);
+  reinterpret_cast<uint8_t*>(address)[5] = 42;
+  uint8_t byte = 0;
+  ASSERT_OK("cuMemcpyDtoH_v2", static_cast<void*>(&byte), address + 5, size_t{1});
+  EXPECT_EQ(byte, 42);
+  unsigned managed = 0;
+  ASSERT_OK("cuPointerGetAttribute", static_cast<void*>(&managed), 8, address);
+  EXPECT_EQ(managed, 1u);
+  ASSERT_OK("cuMemFree_v2", address);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, "cuMemFree_v2", address);
+}
+
 TEST_F(LibcudaTest, PrivateTablesAreNotThere) {
   const CUuuid id = {{0x6b, 0xd5, 0xfb, 0x6c}};
   const void* table = nullptr;

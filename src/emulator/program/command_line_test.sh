@@ -75,6 +75,23 @@ expect 0 "libcuda.so.1" "$program" run --board t4 -- env -i /bin/sh -c 'ls /usr/
 check "run leaves no node" sh -c '! ls /dev/nvidia* >/dev/null 2>&1'
 check "run leaves no state" test ! -e /run/tranche-emulator
 
+# Only the GPUs whose node the program may open are listed, and CUDA_VISIBLE_DEVICES counts among them.
+if [ -x /usr/bin/python3 ]; then
+  count='import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+number = ctypes.c_int(-1)
+print("init", cuda.cuInit(0), "count", cuda.cuDeviceGetCount(ctypes.byref(number)), number.value)'
+  as_nobody="setpriv --reuid 65534 --regid 65534 --clear-groups"
+  expect 0 "init 0 count 0 2" "$program" run --board t4:3 -- \
+    sh -c "chmod 600 /dev/nvidia1; $as_nobody /usr/bin/python3 -c '$count'"
+  expect 0 "init 100" "$program" run --board t4:3 -- \
+    sh -c "chmod 600 /dev/nvidiactl; $as_nobody /usr/bin/python3 -c '$count'"
+  expect 0 "init 0 count 0 1" "$program" run --board t4:3 -- \
+    env CUDA_VISIBLE_DEVICES=2,7 /usr/bin/python3 -c "$count"
+  expect 0 "init 100" "$program" run --board t4:3 -- env CUDA_VISIBLE_DEVICES= /usr/bin/python3 -c "$count"
+  expect 0 "init 0 count 0 3" env -i "$program" run --board t4:3 -- $as_nobody /usr/bin/python3 -c "$count"
+fi
+
 # A server for the machine.
 expect 1 "tranche-emulator start" "$program" status
 expect 1 "nothing to stop" "$program" stop

@@ -141,7 +141,9 @@ Result<void> bind_stand_ins(uint32_t gpu_count) {
 
 Result<void> build_nodes(uint32_t gpu_count) {
   TRY(rebuild("/dev", std::vector<std::string>(kUsualDevices.begin(), kUsualDevices.end())));
-  if (make_nodes("/dev", gpu_count)) return {};
+  // Servers side by side have loop devices of their own: one that ends takes its devices with it.
+  const uint32_t server_number = 1 + static_cast<uint32_t>(getpid()) % (kServerNumbers - 1);
+  if (make_nodes("/dev", gpu_count, server_number)) return {};
   return bind_stand_ins(gpu_count);
 }
 
@@ -158,8 +160,9 @@ Result<void> show_libraries() {
 
 pid_t g_command = 0;
 
-void pass_on(int signal_number) {
-  if (g_command > 0) kill(g_command, signal_number);
+// A signal of the terminal has reached the command already: only those that a process sent are passed on.
+void pass_on(int number, siginfo_t* information, void*) {
+  if (g_command > 0 && information->si_code <= 0) kill(g_command, number);
 }
 
 constexpr std::array<int, 6> kPassedOn{SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -185,8 +188,8 @@ Result<int> run_and_wait(const std::vector<std::string>& command) {
     execute(command);
   }
   struct sigaction action = {};
-  action.sa_handler = pass_on;
-  action.sa_flags = SA_RESTART;
+  action.sa_sigaction = pass_on;
+  action.sa_flags = SA_RESTART | SA_SIGINFO;
   for (int number : kPassedOn) sigaction(number, &action, nullptr);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   int status = 0;
@@ -210,7 +213,7 @@ Result<int> run_on_private_server(const ServerDescription& server, const std::ve
   // The path may lead to one of the folders that were replaced.
   if (has_directory && chdir(directory.data()) != 0) return fail(system_error("return to the current folder"));
   TRY_ASSIGN(const int code, run_and_wait(command));
-  forget_loop_devices(gpu_count);
+  forget_loop_devices("/dev");
   return code;
 }
 

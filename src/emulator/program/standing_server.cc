@@ -42,7 +42,7 @@ Result<void> build(const std::string& directory, const ServerDescription& server
   TRY(make_directory(directory + "/lib"));
   TRY(install_libraries(directory + "/lib"));
   TRY_ASSIGN(const auto model, DeviceModel::create(directory, server));
-  return make_nodes(kDeviceDirectory, model->gpu_count());
+  return make_nodes(kDeviceDirectory, model->gpu_count(), 0);
 }
 
 std::string processes_in_use(DeviceModel& model) {
