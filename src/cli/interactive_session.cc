@@ -1,3 +1,4 @@
+#include "cli/raw_terminal.h"
 #include "cli/interactive_session.h"
 
 #include <unistd.h>
@@ -45,6 +46,11 @@ Result<int> run_interactive(Session& session, std::string_view target, std::stri
   Daemon daemon(session);
   HttpHeaders headers;
   if (!body.empty()) headers.push_back({"Content-Type", "application/json"});
+  if (terminal) {
+    // In the request, since a waiting client sends nothing: right from the job's first instruction.
+    const WindowSize size = window_size(session.setup().input);
+    headers.push_back({"Tranche-Terminal-Size", std::to_string(size.rows) + "x" + std::to_string(size.columns)});
+  }
   TRY_ASSIGN(HttpClient::Upgraded upgraded,
              daemon.http().upgrade("POST", target, "tranche-attach", headers, body));
   if (upgraded.reply.status != 101) return fail(Daemon::error_of(upgraded.reply));

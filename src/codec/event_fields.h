@@ -232,6 +232,7 @@ template <class Visitor>
 void describe(Visitor& v, Of<TaskStartFailed>) {
   v.required("task", &TaskStartFailed::task);
   v.optional("retry", &TaskStartFailed::retry);
+  v.optional("code", &TaskStartFailed::code, Range{0, 255});
   v.optional("reason", &TaskStartFailed::reason, kSentence);
 }
 template <class Visitor>

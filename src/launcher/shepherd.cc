@@ -223,7 +223,7 @@ void Shepherd::on_gone() {
   if (client_done_) return;
   wire::ExitFrame exit{};
   const bool executed = state() == TaskState::exited;
-  exit.exit_code = executed ? record_.end.exit_code : -1;
+  exit.exit_code = executed || record_.end.exit_code > 0 ? record_.end.exit_code : -1;
   exit.signal = record_.end.signal;
   exit.cause = record_.end.cause;
   linger_until_ = boot_time_ns() + kLingerNs;

@@ -175,6 +175,8 @@ void Shepherd::fail_start(StartStage stage, const Failure& failure) {
   record_.stage = static_cast<uint32_t>(stage);
   record_.error = failure.error;
   record_.end.started_boottime_ns = 0;
+  // As shells say it.
+  if (stage == StartStage::execute) record_.end.exit_code = failure.error == ENOENT ? 127 : 126;
   set_text(record_.text, failure.text);
   write_record();
   auto event = make_event<wire::StartFailedEvent>(LauncherKind::start_failed);

@@ -30,6 +30,21 @@ Result<std::optional<IdempotencyKey>> idempotency_key(const HttpRequest& request
   return std::optional<IdempotencyKey>(IdempotencyKey{uid, *key});
 }
 
+// "ROWSxCOLUMNS" of the client's terminal; zeroes, for the usual 24 x 80, if it does not say.
+InteractiveSessions::Terminal terminal_size(const HttpRequest& request) {
+  InteractiveSessions::Terminal terminal;
+  const std::string* text = request.header("Tranche-Terminal-Size");
+  const size_t cross = text == nullptr ? std::string::npos : text->find('x');
+  if (cross == std::string::npos) return terminal;
+  const auto rows = parse_integer(std::string_view(*text).substr(0, cross), 1, 10'000, "number of rows");
+  const auto columns = parse_integer(std::string_view(*text).substr(cross + 1), 1, 10'000, "number of columns");
+  if (rows && columns) {
+    terminal.rows = static_cast<uint16_t>(*rows);
+    terminal.columns = static_cast<uint16_t>(*columns);
+  }
+  return terminal;
+}
+
 Result<void> check_filters(const HttpRequest& request) {
   const std::string* state = request.query_value("state");
   if (state != nullptr && !from_string<JobState>(*state)) {
@@ -134,14 +149,17 @@ void ApiServer::run(Call& call) {
   }
   auto submission = prepare_submission(call, true);
   if (!submission) return call.responder.respond(submission.error());
-  const JobId job = parts_.engine.jobs().next_id();
-  const bool terminal = submission->request->pty;
-  parts_.sessions.expect(job);
-  record_submission(std::move(*submission), {});
-  (void)call.responder.upgrade(kAttachProtocol, {{"Tranche-Job", std::to_string(job.value())}},
-                               [this, job, terminal](UniqueFd client, const std::string&) {
-                                 parts_.sessions.add(job, std::move(client), {terminal, 0, 0});
-                               });
+  InteractiveSessions::Terminal terminal = terminal_size(call.request);
+  terminal.wanted = submission->request->pty;
+  parts_.sessions.expect(parts_.engine.jobs().next_id());
+  auto responder = std::make_shared<Responder>(std::move(call.responder));
+  // The client hears of its job once a restart would know it too.
+  record_submission(std::move(*submission), [this, responder, terminal](JobId job) {
+    (void)responder->upgrade(kAttachProtocol, {{"Tranche-Job", std::to_string(job.value())}},
+                             [this, job, terminal](UniqueFd client, const std::string&) {
+                               parts_.sessions.add(job, std::move(client), terminal);
+                             });
+  });
 }
 
 void ApiServer::attach(Call& call) {

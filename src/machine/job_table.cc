@@ -77,6 +77,8 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     if (TaskEntry* task = find_task(failed->task)) {
       task->state = JobState::failed;
       task->ended = event.time;
+      task->code = failed->code;
+      task->has_end = failed->code != 0;  // else nothing is known but that it never ran
     }
   } else if (const auto* exited = std::get_if<TaskExited>(&event.payload)) {
     touch(exited->task.job);
@@ -86,7 +88,7 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   for (const Decision& decision : decisions) {
     if (const auto* starting = std::get_if<Start>(&decision)) {
       touch(starting->task.job);
-      start(event, *starting);
+      start(*starting);
     } else if (const auto* stop = std::get_if<Stop>(&decision)) {
       touch(stop->task.job);
       reasons.emplace(stop->task.job, stop_reason(*stop));
@@ -102,6 +104,7 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     } else if (const auto* end = std::get_if<End>(&decision)) {
       touch(end->job);
       if (JobRecord* job = find(end->job)) {
+        if (!reasons.contains(end->job)) reasons[end->job] = reason_of_doom(*job, end->state);
         change(*job, event.time, end->state, reasons[end->job]);
         job->ended = event.time;
         job->request = nullptr;
@@ -118,6 +121,23 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     const auto reason = reasons.find(id);
     change(*job, event.time, view->state, reason == reasons.end() ? "" : reason->second);
   }
+}
+
+// A waiting job that ends without anybody asking: a job that it depends on ended otherwise than it needed.
+std::string JobTable::reason_of_doom(const JobRecord& job, JobState state) const {
+  if (state != JobState::cancelled || !job.tasks.empty()) return "";
+  for (const Dependency& dependency : job.spec->dependencies) {
+    const JobRecord* other = find(dependency.job);
+    if (other == nullptr || !is_final(other->state)) continue;
+    const bool completed = other->state == JobState::completed;
+    const bool doomed = (dependency.kind == DependencyKind::after_ok && !completed) ||
+                        (dependency.kind == DependencyKind::after_not_ok && completed) ||
+                        (dependency.kind == DependencyKind::after_start && !other->started.is_set());
+    if (!doomed) continue;
+    return "its dependency can never be met: " + std::string(to_string(dependency.kind)) + " job " +
+           other->display() + ", which ended as " + std::string(to_string(other->state));
+  }
+  return "";
 }
 
 void JobTable::submit(const Event& event, const JobSubmitted& submitted) {
@@ -146,7 +166,7 @@ void JobTable::change(JobRecord& job, Time time, JobState state, std::string rea
   job.history.push_back({time, state, job.reason});
 }
 
-void JobTable::start(const Event& event, const Start& start) {
+void JobTable::start(const Start& start) {
   JobRecord* job = find(start.task.job);
   if (job == nullptr) return;
   if (!job->tasks.empty() && job->tasks.front().key.attempt != start.task.attempt) job->tasks.clear();

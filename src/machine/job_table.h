@@ -84,7 +84,8 @@ class JobTable {
  private:
   void submit(const Event& event, const JobSubmitted& submitted);
   void change(JobRecord& job, Time time, JobState state, std::string reason);
-  void start(const Event& event, const Start& start);
+  void start(const Start& start);
+  std::string reason_of_doom(const JobRecord& job, JobState state) const;
   void end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code, int32_t signal);
   TaskEntry* find_task(const TaskKey& key);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "linux/log.h"
@@ -49,7 +50,7 @@ std::string stage_text(wire::StartStage stage) {
   return "unknown";
 }
 
-StartFailure failure_of(uint32_t stage_number, const std::string& text) {
+StartFailure failure_of(uint32_t stage_number, int32_t error, const std::string& text) {
   const auto stage = static_cast<wire::StartStage>(stage_number);
   StartFailure failure;
   failure.cancelled = stage == wire::StartStage::cancelled;
@@ -57,6 +58,7 @@ StartFailure failure_of(uint32_t stage_number, const std::string& text) {
                        stage == wire::StartStage::execute || stage == wire::StartStage::identity ||
                        stage == wire::StartStage::request;
   failure.stage = stage_text(stage);
+  if (stage == wire::StartStage::execute) failure.code = error == ENOENT ? 127 : 126;
   failure.text = text.empty() ? failure.stage : text;
   return failure;
 }
@@ -96,7 +98,7 @@ TaskRecord record_of(const wire::TaskRecord& from) {
   }
   record.all_gone = from.tasks_gone != 0;
   record.pid = from.task_pid;
-  record.failure = failure_of(from.stage, text_of(from.text));
+  record.failure = failure_of(from.stage, from.error, text_of(from.text));
   record.end = end_of(from.end);
   return record;
 }
@@ -222,7 +224,7 @@ void LauncherTaskHost::dispatch(const char* bytes, size_t size) {
     }
     case wire::LauncherKind::start_failed: {
       const auto event = read_message<wire::StartFailedEvent>(bytes, size);
-      return listener_->on_start_failed(from_wire(event.key), failure_of(event.stage, text_of(event.text)));
+      return listener_->on_start_failed(from_wire(event.key), failure_of(event.stage, event.error, text_of(event.text)));
     }
     case wire::LauncherKind::exited: {
       const auto event = read_message<wire::ExitedEvent>(bytes, size);
@@ -258,7 +260,7 @@ void LauncherTaskHost::take_reply(const wire::Reply& reply) {
 void LauncherTaskHost::start(const LaunchPlan& plan, UniqueFd client) {
   const auto refuse = [this, task = plan.task](bool of_the_job, const std::string& text) {
     reactor_.post([this, task, of_the_job, text] {
-      listener_->on_start_failed(task, {of_the_job, false, text, "the launcher refused it"});
+      listener_->on_start_failed(task, {of_the_job, false, text, "the launcher refused it", 0});
     });
   };
   const auto block = encode_launch_block(plan);
@@ -291,7 +293,7 @@ void LauncherTaskHost::start(const LaunchPlan& plan, UniqueFd client) {
     if (status == 0 || status == EPIPE) return;  // a lost launcher is dealt with by reconciling
     if (status == EEXIST) return;                // it has the task already: list() tells the rest
     const bool of_the_job = status == EPERM || status == EINVAL;
-    listener_->on_start_failed(task, {of_the_job, false, text, "the launcher refused it"});
+    listener_->on_start_failed(task, {of_the_job, false, text, "the launcher refused it", 0});
   };
   send(request, wire::LauncherKind::start, std::move(outstanding), std::move(passed));
 }

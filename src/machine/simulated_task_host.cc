@@ -50,7 +50,7 @@ void SimulatedTaskHost::prepared(Task& task) {
   if (task.behaviour.fails_to_start) {
     task.record.state = TaskRecord::State::start_failed;
     task.record.all_gone = true;
-    task.record.failure = {true, false, "no such directory", "its directory cannot be entered"};
+    task.record.failure = {true, false, "no such directory", "its directory cannot be entered", 0};
     return tell([key, failure = task.record.failure](TaskListener& to) { to.on_start_failed(key, failure); });
   }
   task.record.state = TaskRecord::State::prepared;
@@ -82,7 +82,7 @@ void SimulatedTaskHost::kill(const TaskKey& key, Duration grace) {
   if (task.record.state == TaskRecord::State::preparing || task.record.state == TaskRecord::State::prepared) {
     task.record.state = TaskRecord::State::start_failed;
     task.record.all_gone = true;
-    task.record.failure = {false, true, "cancelled", "cancelled before it started"};
+    task.record.failure = {false, true, "cancelled", "cancelled before it started", 0};
     task.next.reset();
     return tell([key, failure = task.record.failure](TaskListener& to) { to.on_start_failed(key, failure); });
   }

@@ -46,6 +46,7 @@ struct StartFailure {
   bool cancelled = false;   // ended by kill() before it went
   std::string text;         // one sentence, may name paths: for the owner only
   std::string stage;        // without paths: for everybody
+  int32_t code = 0;         // what a shell would have returned: 127, 126; 0: nothing
 };
 
 struct TaskEnd {

@@ -121,7 +121,7 @@ void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason) {
   Live* live = find(task);
   if (live == nullptr || live->ended) return;
   live->ended = true;
-  parts_.engine.record(TaskStartFailed{task, false, reason});
+  parts_.engine.record(TaskStartFailed{task, false, 0, reason});
   live_.erase(task);
 }
 
@@ -169,8 +169,8 @@ void TaskRunner::on_start_failed(const TaskKey& task, const StartFailure& failur
         {{"job", task.job.value()}, {"rank", task.rank}, {"stage", failure.stage}, {"reason", failure.text}});
   }
   to_forget_.insert(task);
-  parts_.engine.record(TaskStartFailed{task, retry, failure.cancelled ? "cancelled before it started"
-                                                                      : failure.stage});
+  parts_.engine.record(TaskStartFailed{
+      task, retry, failure.code, failure.cancelled ? "cancelled before it started" : failure.stage});
   live_.erase(task);
   // The sentence with paths is the owner's: the log has the stage only.
   if (JobRecord* job = parts_.engine.jobs().find(task.job); job != nullptr && !failure.cancelled) {

@@ -56,7 +56,7 @@ int complain(const Error& error) {
 }
 
 Result<DaemonConfig> read_config(const std::string& path) {
-  if (path.empty() && ::access(std::string(kConfigPath).c_str(), F_OK) != 0) return DaemonConfig();
+  if (path.empty() && ::access(std::string(kConfigPath).c_str(), F_OK) != 0) return parse_config_text("", "defaults");
   return load_config(path.empty() ? std::string(kConfigPath) : path);
 }
 

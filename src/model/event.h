@@ -101,6 +101,7 @@ struct TaskStarted {
 struct TaskStartFailed {
   TaskKey task;
   bool retry = false;
+  int32_t code = 0;    // what a shell would have returned: 127 not found, 126 not executable; 0: nothing
   std::string reason;  // one sentence without paths or arguments
   bool operator==(const TaskStartFailed&) const = default;
 };
