@@ -68,7 +68,14 @@ void State::apply_stop(const Stop& stop) {
   if (!stop.beneficiary.is_set()) return;
   auto claim = std::find_if(claims.begin(), claims.end(),
                             [&](const Claim& c) { return c.beneficiary == stop.beneficiary; });
-  if (claim == claims.end()) claim = claims.insert(claims.end(), Claim{.beneficiary = stop.beneficiary, .victims = {}});
+  // One without victims has come to its end; it counts as made anew.
+  if (claim != claims.end() && claim->victims.empty()) claim = claims.erase(claim);
+  if (claim == claims.end() || claim->beneficiary != stop.beneficiary) {
+    claim = claims.insert(claims.end(), Claim{.beneficiary = stop.beneficiary, .victims = {}});
+    for (const auto& [key, leaving] : holdings) {
+      if (is_leaving(key, leaving)) claim->victims.insert(key);
+    }
+  }
   claim->victims.insert(stop.task);
 }
 
@@ -122,12 +129,16 @@ void State::apply_end(const End& end) {
   dependents.erase(id);
 }
 
+bool State::settle_claims() {
+  return std::erase_if(claims, [&](const Claim& claim) {
+           const Job* job = find(claim.beneficiary);
+           return claim.victims.empty() || job == nullptr || job->group == 0;
+         }) > 0;
+}
+
 void State::settle() {
   attention.clear();
-  std::erase_if(claims, [&](const Claim& claim) {
-    const Job* job = find(claim.beneficiary);
-    return claim.victims.empty() || job == nullptr || job->group == 0;
-  });
+  settle_claims();
   std::erase_if(gpus, [&](const auto& entry) {
     if (!entry.second.removed || !entry.second.tasks.empty()) return false;
     capacity.remove_gpu(entry.first);

@@ -49,8 +49,10 @@ const Claim* State::claim_of(JobId beneficiary) const {
   return nullptr;
 }
 
-bool State::is_claimed(const TaskKey& task) const {
-  return std::any_of(claims.begin(), claims.end(), [&](const Claim& claim) { return claim.victims.contains(task); });
+bool State::is_leaving(const TaskKey& key, const Holding& holding) const {
+  if (holding.exited) return true;
+  const Job* job = find(key.job);
+  return job == nullptr || job->attempt != key.attempt || job->tasks[key.rank].stop_sent;
 }
 
 Time State::latest_end(const JobSpec& spec, Time start) {

@@ -15,13 +15,6 @@ MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity) {
   return sum;
 }
 
-// Will be free without anybody's doing: gone already but for its memory, or told to stop.
-bool is_leaving(const State& state, const TaskKey& key, const Holding& holding) {
-  if (holding.exited) return true;
-  const Job* job = state.find(key.job);
-  return job == nullptr || job->attempt != key.attempt || job->tasks[key.rank].stop_sent;
-}
-
 }  // namespace
 
 Pass::Pass(const State& state, Commit* commit)
@@ -57,7 +50,7 @@ void Pass::plan_claims() {
   if (!any) return;
   promised_ = state_.capacity;
   for (const auto& [key, holding] : state_.holdings) {
-    if (!is_leaving(state_, key, holding)) continue;
+    if (!state_.is_leaving(key, holding)) continue;
     promised_->give({holding.uid, holding.node, holding.slices, holding.cpu, holding.memory});
   }
   const std::vector<Claim> claims = state_.claims;
@@ -187,7 +180,7 @@ bool Pass::make_room(const Job& job, const GroupKey& key) {
   Capacity base = unpromised();
   if (is_first) {
     for (const auto& [task, holding] : state_.holdings) {
-      if (!is_leaving(state_, task, holding)) continue;
+      if (!state_.is_leaving(task, holding)) continue;
       base.give({holding.uid, holding.node, holding.slices, holding.cpu, holding.memory});
     }
   }
@@ -213,7 +206,7 @@ void Pass::reserve(const Job& job, const GroupKey& key) {
   };
   if (std::all_of(types.begin(), types.end(), is_reserved)) return;
   std::vector<Release> releases = releases_of(state_, [&](const TaskKey& task, const Holding& holding) {
-    return promised_.has_value() && is_leaving(state_, task, holding);
+    return promised_.has_value() && state_.is_leaving(task, holding);
   });
   for (const auto& [id, plan] : claim_plans_) {
     const JobSpec& spec = *state_.find(id)->spec;

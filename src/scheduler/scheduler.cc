@@ -60,7 +60,8 @@ std::vector<Decision> advance(State& state, const Event& event) {
     // A start may have made others ready that the walk had already gone past, and room may have been promised
     // before the walk knew what would be taken. Each round decides something, so there is an end.
     const bool was_promised = !pass.reservations().empty() || !pass.claims().empty();
-    again = state.times_ready != times_ready || !state.attention.empty() ||
+    const bool claims_ended = state.settle_claims();  // their room is everybody's again
+    again = claims_ended || state.times_ready != times_ready || !state.attention.empty() ||
             (was_promised && recorder.decisions.size() != decided);
   } while (again);
   // When to look again by itself.

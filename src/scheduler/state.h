@@ -95,7 +95,9 @@ struct Group {
 // Room that is being freed for a job: nobody else may have it.
 struct Claim {
   JobId beneficiary;
-  std::set<TaskKey> victims;  // that still hold something
+  // What has to go first and still holds something: those stopped for it, and what was leaving anyway when
+  // the room was planned, since the plan counts on that too.
+  std::set<TaskKey> victims;
 };
 
 struct GpuRecord {
@@ -155,6 +157,8 @@ struct State {
 
   void take_in(const Event& event);
   void apply(const Decision& decision);
+  // Forgets claims that have come to their end; true if there were any.
+  bool settle_claims();
   // After the last decision on an event: forgets what was only of use during the step.
   void settle();
   uint64_t hash() const;
@@ -162,7 +166,8 @@ struct State {
   Job* find(JobId job);
   const Job* find(JobId job) const;
   const Claim* claim_of(JobId beneficiary) const;
-  bool is_claimed(const TaskKey& task) const;
+  // Will be free without anybody's doing: gone already but for its memory, or told to stop.
+  bool is_leaving(const TaskKey& key, const Holding& holding) const;
   // When the job's tasks are gone at the latest, by its limit and grace.
   static Time latest_end(const Job& job);
   static Time latest_end(const JobSpec& spec, Time start);
