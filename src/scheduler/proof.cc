@@ -167,8 +167,19 @@ bool prove_bounds(const State& state, const Pass& pass, const Job& job, Proof& p
 bool prove_claim(const State& state, const Job& job, Proof& proof) {
   const Claim* claim = state.claim_of(job.id);
   if (claim == nullptr) return false;
-  proof.kind = ProofKind::busy;
   std::set<JobId> victims;
+  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  if (place_gang(shape, shape.tasks_min, {&state.capacity})) {
+    // It would fit already, but on room that is kept for those who were promised theirs before.
+    proof.kind = ProofKind::reserved;
+    for (const Claim& other : state.claims) {
+      if (other.beneficiary == job.id) break;
+      victims.insert(other.beneficiary);
+    }
+    add_blockers(proof, victims);
+    return true;
+  }
+  proof.kind = ProofKind::busy;
   for (const TaskKey& victim : claim->victims) victims.insert(victim.job);
   add_blockers(proof, victims);
   return true;

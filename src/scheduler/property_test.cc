@@ -127,7 +127,8 @@ TEST(Properties, NothingIdlesWhileAJobThatMayUseItWaits) {  // P3
         const JobSpec& spec = ledger.jobs.at(id).spec;
         const auto fits = ledger.fits(spec, spec.tasks_min);
         if (!fits) ++not_decidable;
-        ASSERT_FALSE(fits.value_or(false)) << "job " << id.value() << " fits and waits: " << to_string(proof.kind);
+        ASSERT_FALSE(fits.value_or(false)) << "job " << id.value() << " fits and waits: " << scheduler.why(id)->reason << " "
+                                            << described(spec);
       }
     });
   });
