@@ -16,8 +16,10 @@ struct InheritedState {
 };
 InheritedState capture_inherited_state();
 
-// Default dispositions and an empty mask.
+// Default dispositions and an empty mask. Once at the launcher's start; those it forks have no handlers to undo.
 void reset_signals();
+// An empty mask.
+void unblock_signals();
 // Limits as captured, OOM score 0. As root.
 Outcome<void> restore_limits(const InheritedState& state);
 

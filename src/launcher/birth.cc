@@ -144,7 +144,7 @@ Failure execute_failure(const char* command, int error) {
   isolation::close_all_but(kept, std::size(kept));
   must(birth, StartStage::namespaces, enter_namespaces(birth));
   must(birth, StartStage::identity, start_session(birth));
-  isolation::reset_signals();
+  isolation::unblock_signals();
   must(birth, StartStage::identity, drop_rights(birth));
   must(birth, StartStage::directory, enter_directory(birth));
   must(birth, StartStage::files, place_files(birth));

@@ -62,7 +62,7 @@ Outcome<void> HelperSet::run(uint64_t id, const std::function<void(int socket)>&
   const pid_t pid = ::fork();
   if (pid < 0) return isolation::call_failed("starting a helper");
   if (pid == 0) {
-    isolation::reset_signals();
+    isolation::unblock_signals();
     ::prctl(PR_SET_NAME, "tranche-helper");
     int kept[] = {other.get()};
     isolation::close_all_but(kept, 1);

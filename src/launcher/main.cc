@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "isolation/process_state.h"
 #include "launcher/hold.h"
 #include "launcher/launcher.h"
 
@@ -100,6 +101,7 @@ int run(int count, char** arguments) {
     const auto held = hold_subtree(options);
     return held ? 0 : fail_with(held.error());
   }
+  isolation::reset_signals();
   auto host = open_host(options);
   if (!host) return fail_with(host.error());
   ::umask(0022);

@@ -7,8 +7,8 @@
 //
 // While the job waits the server sends `progress` frames and the client sends nothing: it speaks from `started`
 // on, and leaves by closing. So the daemon reads nothing (it watches for a hang-up only), no byte is lost when
-// the socket changes hands, and what an eager client sends early stays in the socket for the shepherd. A job
-// that never starts is told by the daemon itself with `exit`.
+// the socket changes hands, and what an eager client sends early stays in the socket for the shepherd. Once
+// Start has been accepted the shepherd says `exit`, also when the command could not start; before, the daemon does.
 //
 // The end: the server sends `exit` as its last frame and closes. A connection that closes without
 // `exit` was lost; the client then asks the daemon what became of the job.

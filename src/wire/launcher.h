@@ -14,7 +14,7 @@
 // Conversation: every request carries an `id` chosen by the sender (not 0) and is answered by exactly one Reply
 // with that id (List and Scan: entries with that id first, then the Reply). Events carry id 0. Requests are
 // answered in any order. An event lost because no daemon was connected is not repeated: after connecting, the
-// daemon asks List, whose entries hold everything the events said.
+// daemon asks List, whose entries hold everything the events said. An event may tell again what List has told.
 //
 // The life of a task as the daemon sees it (at most once per attempt):
 //   Start -> Reply 0 -> Prepared | StartFailed
