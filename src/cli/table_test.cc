@@ -82,7 +82,7 @@ TEST(JobText, ExitCodes) {
   EXPECT_EQ(code(JobState::completed, 0, 0), 0);
   EXPECT_EQ(code(JobState::failed, 3, 0), 3);
   EXPECT_EQ(code(JobState::failed, -1, 11), 139);
-  EXPECT_EQ(code(JobState::failed, -1, 0), 1);
+  EXPECT_EQ(code(JobState::failed, -1, 0), 125);  // it never executed
   EXPECT_EQ(code(JobState::timed_out, -1, 15), 124);
   EXPECT_EQ(code(JobState::out_of_memory, -1, 9), 137);
   EXPECT_EQ(code(JobState::cancelled, -1, 0), 1);

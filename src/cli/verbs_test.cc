@@ -362,6 +362,22 @@ TEST(Verbs, EventsPrintsEveryPage) {
   EXPECT_NE(json.output.find("\"seq\":2"), std::string::npos);
 }
 
+TEST(Verbs, ConfigCheckNamesFileAndLine) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/tranche.toml";
+  write_text(path, "[policy]\nhalf_life = \"7d\"\n");
+  const Outcome good = run_words(std::string(kNobody), {"config", "check", path});
+  EXPECT_EQ(good.code, 0) << good.error;
+  EXPECT_NE(good.output.find("is in order"), std::string::npos);
+  EXPECT_EQ(run_words(std::string(kNobody), {"config", "explain", path}).code, 0);
+  write_text(path, "wieght = 3\n");
+  const Outcome bad = run_words(std::string(kNobody), {"config", "check", path});
+  EXPECT_EQ(bad.code, 2);
+  EXPECT_NE(bad.error.find("tranche.toml:3:"), std::string::npos) << bad.error;
+  EXPECT_EQ(run_words(std::string(kNobody), {"config", "chekc"}).code, 2);
+  EXPECT_EQ(run_words(std::string(kNobody), {"config", "reload"}).code, 5);
+}
+
 TEST(Verbs, CompletionKnowsEveryVerb) {
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const Outcome outcome = run_words(std::string(kNobody), {"completion", shell});
