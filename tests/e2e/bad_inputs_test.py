@@ -1,12 +1,14 @@
 """Bad inputs through the real command line and raw HTTP: each is refused at once, in one sentence that says what to
 do, with the exit code or status of base/error.h; and the daemon goes on."""
 
+import contextlib
+import http.client
 import os
 import re
 import subprocess
 
 import scenario
-from scenario import BIN, SHARED, connect, request
+from scenario import BIN, SHARED, connect, request, wait_until
 from server import ROOT
 
 ERROR_LINE = re.compile(r"X\((\w+), (\d+), (\d+)\)")
@@ -374,7 +376,7 @@ class BadInputs(scenario.Scenario):
                      b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n{}",
                      b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999\r\n\r\n{}",
                      b"GET /" + b"a" * (1 << 20) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"):
-            with self.subTest(data=data[:40]), connect("alice", timeout=20) as client:
+            with self.subTest(data=data[:40]), connect("alice", timeout=3) as client:
                 answer = b""
                 try:
                     client.sendall(data)
@@ -385,6 +387,29 @@ class BadInputs(scenario.Scenario):
                     pass
                 first = answer.split(b"\r\n")[0]
                 self.assertTrue(answer == b"" or re.match(rb"HTTP/1\.[01] [45]\d\d", first), answer[:200])
+
+    def test_one_user_cannot_take_all_connections(self):
+        hoard = []
+        self.addCleanup(lambda: [client.close() for client in hoard])
+        for _ in range(600):
+            client = connect("alice")
+            hoard.append(client)
+            with contextlib.suppress(OSError):  # beyond her limit the daemon hangs up
+                client.sendall(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n")
+        self.assertEqual(request("bob", "GET", "/v1/status").status, 200, "others are served")
+        for client in hoard:
+            client.close()
+        wait_until(lambda: self.is_served("alice"), 10, "alice being served again")
+        with open("/run/tranche-up/tranched.log", encoding="utf-8") as file:
+            lines = [line for line in file if "connection_refused" in line]
+        self.assertTrue(0 < len(lines) <= 20, f"nobody fills the log by being refused: {len(lines)} lines")
+
+    @staticmethod
+    def is_served(user):
+        try:
+            return request(user, "GET", "/v1/status").status == 200
+        except (OSError, http.client.HTTPException):
+            return False
 
     def test_paths_methods_and_queries(self):
         for method, path, status, words in [

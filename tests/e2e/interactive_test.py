@@ -148,6 +148,12 @@ class Interactive(scenario.Scenario):
         self.assertEqual(terminal.finish(), 3)
         self.assertTrue(terminal.is_restored())
 
+    def test_window_size_from_the_first_instruction(self):
+        for _ in range(5):
+            terminal = self.terminal([], ["stty", "size"])
+            self.assertEqual(terminal.finish(), 0)
+            self.assertEqual(terminal.shown, "33 101\r\n")
+
     def test_window_size_follows(self):
         program = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done"
         terminal = self.terminal([], ["sh", "-c", program])

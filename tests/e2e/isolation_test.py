@@ -446,6 +446,44 @@ print(json.dumps(answers))
         good = self.submit("alice", ["-o", home + "/good.out"], ["echo", "text"], wait=True)
         self.assertEqual((good["state"], self.log(good)), ("completed", "text\n"))
 
+    def test_inputs_and_directories_that_cannot_be(self):
+        with acting_as("bob"):
+            with open("/run/lab/home/bob/data.txt", "w", encoding="ascii") as file:
+                file.write(SECRET_WORD)
+        os.mkfifo(SHARED + "/input-pipe")
+        os.chmod(SHARED + "/input-pipe", 0o666)
+        for flags, path in ((["-i", "/run/lab/home/bob/data.txt"], "/run/lab/home/bob/data.txt"),
+                            (["-i", SHARED + "/input-pipe"], SHARED + "/input-pipe"), (["-i", "/dev/zero"], "/dev/zero"),
+                            (["-i", "none.txt"], "none.txt"), (["-D", "/run/lab/home/bob"], "/run/lab/home/bob"),
+                            (["-D", "/nowhere"], "/nowhere"), (["-D", "/etc/passwd"], "/etc/passwd")):
+            with self.subTest(flags=flags):
+                output = f"{SHARED}/input-{os.path.basename(path)}.out"
+                done = self.submit("alice", ["-o", output, *flags], ["cat"], wait=True)
+                self.assertEqual(done["state"], "failed", done)
+                self.assertIn(path, done.get("reason") or "", done)
+                self.assertNotIn(SECRET_WORD, self.log(done))
+
+    def test_files_of_the_service(self):
+        # They hold what everybody runs: commands, paths, environments.
+        program = OPEN_NODES + """
+readable = []
+for top in sys.argv[1:]:
+    for folder, _, files in os.walk(top):
+        for name in files:
+            path = os.path.join(folder, name)
+            try:
+                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+                readable.append(path)
+            except OSError:
+                pass
+print(json.dumps([path for path in readable if not path.endswith(".pid")]))
+"""
+        places = [self.server.state_dir, "/run/tranche", "/run/tranche-up"]
+        self.assertEqual(self.python_json("alice", [], program, *places), [])
+        with acting_as("alice"):
+            for place in places:
+                self.assertFalse(os.access(place, os.W_OK, effective_ids=True), place)
+
     def test_root_submits_nothing(self):
         self.refused("root", ["submit", "--", "true"], 3, "root", "user")
         self.refused("root", ["run", "--", "true"], 3, "root", "user")
