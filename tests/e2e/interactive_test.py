@@ -107,7 +107,7 @@ class Interactive(scenario.Scenario):
         self.ended_before.add(job)
         return job
 
-    # --- pipes -------------------------------------------------------------------------------------------------------
+    # --- pipes ------------------------------------------------------------------------------------
     def test_pipes(self):
         process = self.popen([], ["sh", "-c", "cat; echo error >&2; exit 7"])
         out, err = process.communicate("line one\nline two\n", timeout=20)
@@ -138,7 +138,7 @@ class Interactive(scenario.Scenario):
         process.communicate(timeout=20)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)
 
-    # --- a terminal ------------------------------------------------------------------------------------------------------
+    # --- a terminal -------------------------------------------------------------------------------
     def test_terminal(self):
         terminal = self.terminal(["-G", "1"], ["sh", "-c", "stty size; read word; echo got $word; exit 3"])
         terminal.read_until("33 101")
@@ -147,6 +147,12 @@ class Interactive(scenario.Scenario):
         terminal.read_until("got hello")
         self.assertEqual(terminal.finish(), 3)
         self.assertTrue(terminal.is_restored())
+
+    def test_window_size_from_the_first_instruction(self):
+        for _ in range(5):
+            terminal = self.terminal([], ["stty", "size"])
+            self.assertEqual(terminal.finish(), 0)
+            self.assertEqual(terminal.shown, "33 101\r\n")
 
     def test_window_size_follows(self):
         program = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done"
@@ -172,7 +178,7 @@ class Interactive(scenario.Scenario):
         terminal.read_until("pipe")
         self.assertEqual(terminal.finish(), 0)
 
-    # --- waiting ------------------------------------------------------------------------------------------------------------
+    # --- waiting ----------------------------------------------------------------------------------
     def test_progress_while_waiting(self):
         holder = self.fill()
         process = self.popen(["-G", "1"], ["echo", "runs"])
@@ -223,7 +229,7 @@ class Interactive(scenario.Scenario):
         self.assertEqual(process.returncode, 125, err)
         self.assertIn("cancelled", err)
 
-    # --- a client that dies ----------------------------------------------------------------------------------------------------
+    # --- a client that dies -----------------------------------------------------------------------
     def test_client_killed_while_waiting(self):
         self.fill()
         process = self.popen(["-G", "1"], ["touch", SHARED + "/must-not-run"])
@@ -254,7 +260,7 @@ class Interactive(scenario.Scenario):
         self.server.tranche("alice", "cancel", str(kept))
         self.server.wait(kept)
 
-    # --- a daemon that dies ------------------------------------------------------------------------------------------------------
+    # --- a daemon that dies -----------------------------------------------------------------------
     def test_daemon_killed_during_a_session(self):
         ends_without = self.popen([], ["sh", "-c", "echo ready; read word; echo got $word; exit 9"])
         ends_with = self.popen([], ["sh", "-c", "echo ready; read word; echo got $word; exit 8"])

@@ -88,7 +88,7 @@ class Preemption(scenario.Scenario):
     def state(self, job):
         return self.server.job(job, "root")["state"]
 
-    # --- preemption by priority ------------------------------------------------------------------------------------------
+    # --- preemption by priority -------------------------------------------------------------------
     def check_priority_preemption(self, code):
         victims = [self.train("carol", ["-q", "lab", "-G", "1", "--grace", "20s"], code) for _ in range(4)]
         for _, folder in victims:
@@ -146,7 +146,7 @@ class Preemption(scenario.Scenario):
         self.server.wait(first, second, user="carol")
         self.assertEqual(self.stops(), {})
 
-    # --- reclaim of quota ------------------------------------------------------------------------------------------------------
+    # --- reclaim of quota -------------------------------------------------------------------------
     def test_quota_is_reclaimed(self):
         jobs = [self.train("alice", ["-q", "physics", "-G", "1"]) for _ in range(4)]
         for _, folder in jobs:
@@ -191,7 +191,7 @@ class Preemption(scenario.Scenario):
         self.server.wait(steady[0][0], steady[1][0], borrowed, user="root")
         self.assertEqual(self.stops(), {})
 
-    # --- gangs --------------------------------------------------------------------------------------------------------------------
+    # --- gangs ------------------------------------------------------------------------------------
     def test_gang_starts_together_and_fails_together(self):
         blocker, gate = self.gated("alice", ["-G", "3", "-t", "1h"])
         self.server.wait_state(blocker, "running")
@@ -214,7 +214,7 @@ class Preemption(scenario.Scenario):
         self.server.tranche("alice", "wait", str(gang), code=5)
         self.assertEqual(self.stops()[gang][0], "gang")
 
-    # --- time --------------------------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
     def test_time_limit_ends_what_ignores_term(self):
         folder = self.folder("alice")
         done = self.submit("alice", ["-G", "1", "-t", "1s", "--grace", "1s"], ["python3", "-c", STUBBORN, folder],
@@ -237,7 +237,7 @@ class Preemption(scenario.Scenario):
         self.assertIsInstance(begin, int)
         self.assertGreaterEqual(started, begin)
 
-    # --- order ----------------------------------------------------------------------------------------------------------------------------
+    # --- order ------------------------------------------------------------------------------------
     def test_backfill_around_a_waiting_job(self):
         long, long_gate = self.gated("alice", ["-G", "2", "-t", "1h"])
         self.server.wait_state(long, "running")
@@ -270,7 +270,7 @@ class Preemption(scenario.Scenario):
         self.server.wait(first, *more, other, user="root")
         self.assertEqual(self.order_of_starts(), [first, other, *more], "who has used less is next")
 
-    # --- dependencies and arrays -------------------------------------------------------------------------------------------------------------
+    # --- dependencies and arrays ------------------------------------------------------------------
     def test_dependencies(self):
         folder = self.folder("alice")
         wait_for_gate = f"while [ ! -e {folder}/gate ]; do sleep 0.02; done; exit "

@@ -49,7 +49,7 @@ class Verbs(scenario.Scenario):
         out, err = self.server.tranche(user, *arguments, code=code, **options)
         return out + err
 
-    # --- to start ------------------------------------------------------------------------------------------------
+    # --- to start ---------------------------------------------------------------------------------
     def test_run(self):
         out, err = self.server.tranche("alice", "run", "-G", "1", "-c", "0.1", "--", "sh", "-c",
                                        "echo $TRANCHE_GPUS; echo wrong >&2; exit 7", code=7)
@@ -143,7 +143,7 @@ class Verbs(scenario.Scenario):
         self.assertEqual(self.log(job), f"from a file\nblue\n{SHARED}\n")
         self.assertEqual(self.tranche("logs", "--stderr", str(job["job"])), "e\n")
 
-    # --- to look -----------------------------------------------------------------------------------------------------
+    # --- to look ----------------------------------------------------------------------------------
     def test_ls(self):
         mine = self.submit("alice", ["-J", "mine", "-o", "/dev/null"], ["sleep", "600"])
         held = self.submit("alice", ["-H", "-J", "waits", "--class", "inference"], ["true"])
@@ -263,7 +263,7 @@ class Verbs(scenario.Scenario):
         for job in jobs:
             self.end(job)
 
-    # --- to change ----------------------------------------------------------------------------------------------------
+    # --- to change --------------------------------------------------------------------------------
     def test_cancel_hold_release(self):
         running = self.submit("alice", ["-G", "4", "-o", "/dev/null"], ["sleep", "600"])
         waiting = self.submit("alice", ["-G", "1", "-o", "/dev/null"], ["true"])
@@ -291,7 +291,7 @@ class Verbs(scenario.Scenario):
         self.tranche("cancel", "--me")
         self.assertEqual(self.server.json("alice", "ls", "--me")["jobs"], [])
 
-    # --- to administer --------------------------------------------------------------------------------------------------
+    # --- to administer ----------------------------------------------------------------------------
     def test_queue_and_share(self):
         job = self.submit("alice", ["-G", "2", "-o", "/dev/null"], ["sleep", "600"])
         self.server.wait_state(job, "running")
