@@ -13,6 +13,7 @@
 #include "base/manual_reactor.h"
 #include "base/random.h"
 #include "gpu/simulated_host.h"
+#include "linux/digest.h"
 #include "linux/log.h"
 #include "machine/admission.h"
 #include "machine/daemon.h"
@@ -207,7 +208,7 @@ class World {
     ASSERT_TRUE(job) << job.error().message();
     if (!engine().scheduler().check(job->spec, job->array)) return;
     const std::string content = api::encode(request);
-    job->spec.payload_hash = "hash of " + content;
+    job->spec.payload_hash = sha256_hex(content);
     Engine::Attachment attachment;
     attachment.payload = StoredPayload{job->spec.payload_hash, "train", content};
     attachment.request = std::make_shared<const api::SubmitRequest>(std::move(request));
