@@ -221,7 +221,7 @@ class History {
     const Time begun = now_ + (rules_.prompt_outcomes ? kNanosecond : within(kMillisecond * 20) + kNanosecond);
     if (rules_.faults && random_.chance(1, 25)) {
       ++faults_;
-      plan(begun, TaskStartFailed{start.task, random_.chance(2, 3), "no cgroup"});
+      plan(begun, TaskStartFailed{start.task, random_.chance(2, 3), 0, "no cgroup"});
       return;
     }
     plan(begun, TaskStarted{start.task});

@@ -127,11 +127,11 @@ TEST(Life, AStartThatFailedIsTriedThreeTimesAgain) {
   for (uint32_t attempt = 1; attempt <= 4; ++attempt) {
     ASSERT_TRUE(world.started(job)) << attempt;
     EXPECT_EQ(world.view(job).attempt, attempt);
-    world.event(TaskStartFailed{{job, 0, attempt}, true, "no cgroup"});
+    world.event(TaskStartFailed{{job, 0, attempt}, true, 0, "no cgroup"});
   }
   EXPECT_EQ(world.ended(job), JobState::failed);
   const JobId other = world.submit({});
-  world.event(TaskStartFailed{{other, 0, 1}, false, "no such program"});
+  world.event(TaskStartFailed{{other, 0, 1}, false, 127, "no such program"});
   EXPECT_EQ(world.ended(other), JobState::failed);
 }
 
