@@ -43,10 +43,27 @@ class Room {
       holders.insert(reservation.job);
       if (!proof.until.is_set() || reservation.start < proof.until) proof.until = reservation.start;
     }
+    if (holders.empty()) holders = holders_together(end, proof);
     if (holders.empty()) return false;
     proof.kind = ProofKind::reserved;
     add_blockers(proof, holders);
     return true;
+  }
+
+  // Each promise alone leaves a place, all of them together do not.
+  std::set<JobId> holders_together(Time end, Proof& proof) const {
+    std::set<JobId> holders;
+    Layers layers{&state_.capacity, &pass_.unpromised()};
+    for (const auto& [id, plan] : pass_.claims()) holders.insert(id);
+    for (const Reservation& reservation : pass_.reservations()) {
+      if (reservation.job == job_.id || end <= reservation.start) continue;
+      layers.push_back(&reservation.after);
+      holders.insert(reservation.job);
+      if (!proof.until.is_set() || reservation.start < proof.until) proof.until = reservation.start;
+    }
+    if (!place_gang(shape_, shape_.tasks_min, layers)) return holders;
+    proof.until = Time();
+    return {};
   }
 
   // As the walk does: without backfill nobody passes a waiting job that could use the same kind of GPU.

@@ -68,7 +68,7 @@ TEST(Properties, TheLedgerFindsNothingWrong) {  // P1, P2, P18, attempts, depend
   uint64_t starts = 0;
   uint64_t evictions = 0;
   uint64_t faults = 0;
-  for_each_history(150, [&](uint64_t seed) {
+  for_each_history(100, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     History history(seed, rules);
@@ -87,7 +87,7 @@ TEST(Properties, TheLedgerFindsNothingWrong) {  // P1, P2, P18, attempts, depend
 }
 
 TEST(Properties, ChargesAreWhatIsHeld) {  // P20: equal at every instant, so equal over any time
-  for_each_history(40, [&](uint64_t seed) {
+  for_each_history(20, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     History history(seed, rules);
@@ -105,7 +105,7 @@ TEST(Properties, ChargesAreWhatIsHeld) {  // P20: equal at every instant, so equ
 TEST(Properties, NothingIdlesWhileAJobThatMayUseItWaits) {  // P3
   std::map<std::string, uint64_t> waits;
   uint64_t not_decidable = 0;
-  for_each_history(50, [&](uint64_t seed) {
+  for_each_history(25, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     History history(seed, rules);
@@ -137,7 +137,7 @@ TEST(Properties, NothingIdlesWhileAJobThatMayUseItWaits) {  // P3
 }
 
 TEST(Properties, TheSameEventsGiveTheSameDecisionsAndRestoreIsNoRestart) {  // P16
-  for_each_history(40, [&](uint64_t seed) {
+  for_each_history(25, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     History history(seed, rules);
@@ -188,7 +188,7 @@ EventPayload renamed(EventPayload payload) {
 }
 
 TEST(Properties, NamesDecideNothing) {  // P17
-  for_each_history(50, [&](uint64_t seed) {
+  for_each_history(25, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     History history(seed, rules);
@@ -202,7 +202,7 @@ TEST(Properties, NamesDecideNothing) {  // P17
 
 TEST(Properties, TakingComesToAnEnd) {  // P10: evictions end when nothing comes from outside
   uint64_t evictions = 0;
-  for_each_history(60, [&](uint64_t seed) {
+  for_each_history(40, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     rules.events = 200;
@@ -240,7 +240,7 @@ TEST(Properties, TakingComesToAnEnd) {  // P10: evictions end when nothing comes
 
 TEST(Properties, TheHeadStartsByTheTimeThatItWasPromised) {  // P13
   uint64_t promises = 0;
-  for_each_history(50, [&](uint64_t seed) {
+  for_each_history(30, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     rules.one_user = true;
@@ -275,7 +275,7 @@ TEST(Properties, TheHeadStartsByTheTimeThatItWasPromised) {  // P13
 
 TEST(Properties, EveryQueueReachesItsQuotaInTime) {  // P8, for divisible demand of one type
   uint64_t checks = 0;
-  for_each_history(80, [&](uint64_t seed) {
+  for_each_history(50, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     rules.one_gpu_jobs = rules.one_type = true;
@@ -323,7 +323,7 @@ TEST(Properties, EveryQueueReachesItsQuotaInTime) {  // P8, for divisible demand
 TEST(Properties, VictimsAreMinimal) {  // P19
   uint64_t checked = 0;
   uint64_t exempt = 0;
-  for_each_history(80, [&](uint64_t seed) {
+  for_each_history(50, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     rules.limits = rules.faults = false;
