@@ -19,6 +19,13 @@
 #include "linux/unique_fd.h"
 
 namespace tranche {
+
+// Not in the anonymous namespace: SdEventReactor::State has members of this type.
+struct UnrefEventSource {
+  void operator()(sd_event_source* source) const { ::sd_event_source_disable_unref(source); }
+};
+using EventSource = std::unique_ptr<sd_event_source, UnrefEventSource>;
+
 namespace {
 
 int64_t read_clock(clockid_t clock) {
@@ -26,11 +33,6 @@ int64_t read_clock(clockid_t clock) {
   TRANCHE_ASSERT(::clock_gettime(clock, &now) == 0);
   return now.tv_sec * kSecond.count() + now.tv_nsec;
 }
-
-struct UnrefSource {
-  void operator()(sd_event_source* source) const { ::sd_event_source_disable_unref(source); }
-};
-using Source = std::unique_ptr<sd_event_source, UnrefSource>;
 
 // A descriptor or a signal. The callback is shared, so that it may destroy its own Watch while it runs.
 class SourceWatch final : public Reactor::Watch {
@@ -44,7 +46,7 @@ class SourceWatch final : public Reactor::Watch {
   // Of a descriptor that was registered already. Before `source`, so that it is closed after: epoll would go on
   // reporting a closed number for as long as the original is open.
   UniqueFd duplicate;
-  Source source;
+  EventSource source;
 
  private:
   static int dispatch(void* watch) {
@@ -108,8 +110,8 @@ struct SdEventReactor::State {
   void run_posted();
 
   sd_event* loop = nullptr;
-  Source timer_source;
-  Source post_source;
+  EventSource timer_source;
+  EventSource post_source;
   UniqueFd post_signal;
   SystemClock clock;
   std::shared_ptr<Timers> timers = std::make_shared<Timers>();

@@ -32,6 +32,12 @@ bool still_exists(const GpuProcess& process) {
   return ticks && (!process.start_ticks || *process.start_ticks == *ticks);
 }
 
+// The sampler learns names a moment after the processes.
+std::string user_of(const ViewSource& source, const GpuProcess& process) {
+  if (!process.user.empty()) return process.user;
+  return process.uid ? source.users.name(*process.uid) : "?";
+}
+
 // The job must also be one that holds the GPU, so that a cgroup of the same shape elsewhere claims nothing.
 std::optional<JobId> job_on_gpu(int64_t pid, const scheduler::GpuView& view) {
   const auto job = job_of_process(pid);
@@ -70,8 +76,8 @@ void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::
   if (!reading.processes) return;
   for (const GpuProcess& process : *reading.processes) {
     if (!still_exists(process)) continue;
-    status.processes.push_back({process.pid, process.user.empty() ? "?" : process.user, process.memory,
-                                job_on_gpu(process.pid, view)});
+    status.processes.push_back(
+        {process.pid, user_of(source, process), process.memory, job_on_gpu(process.pid, view)});
   }
 }
 
@@ -121,7 +127,7 @@ api::ProcessList process_list(const ViewSource& source, const Caller& caller) {
       api::ProcessRow row;
       row.gpu = view.gpu->index;
       row.pid = process.pid;
-      row.user = process.user.empty() ? "?" : process.user;
+      row.user = user_of(source, process);
       row.uid = process.uid.value_or(UINT32_MAX);
       row.memory = process.memory;
       row.job = job_on_gpu(process.pid, view);

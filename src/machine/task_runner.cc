@@ -166,7 +166,7 @@ void TaskRunner::on_start_failed(const TaskKey& task, const StartFailure& failur
   const bool retry = !failure.of_the_job && !failure.cancelled;
   if (!failure.cancelled) {
     log(LogLevel::notice, "task_start_failed",
-        {{"job", task.job.value()}, {"rank", task.rank}, {"stage", failure.stage}, {"reason", failure.text}});
+        {{"job", task.job.value()}, {"rank", task.rank}, {"stage", failure.stage}});
   }
   to_forget_.insert(task);
   parts_.engine.record(TaskStartFailed{
