@@ -5,7 +5,6 @@
 #include "base/assert.h"
 
 namespace tranche::scheduler {
-namespace {
 
 MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity) {
   MilliGpu sum;
@@ -14,8 +13,6 @@ MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity) {
   }
   return sum;
 }
-
-}  // namespace
 
 Pass::Pass(const State& state, Commit* commit)
     : state_(state), commit_(commit), planned_(state.queues.size()) {}
@@ -128,11 +125,13 @@ std::optional<GangPlacement> Pass::place_exactly(const Job& job, const GroupKey&
     if (end > reservation.start) layers.push_back(&reservation.after);
   }
   if (kept_out(key.shape)) return std::nullopt;
-  auto plan = place_gang(key.shape, tasks, layers);
-  if (!plan) return std::nullopt;
-  const MilliGpu charge = charge_of_plan(*plan, state_.capacity);
-  if (bound_passed(key.queue, charge, key.preemptible)) return std::nullopt;
-  return plan;
+  if (!may_host_one(key.shape, layers)) return std::nullopt;
+  // What a fraction is charged depends on the GPU: one type may pass a bound where another does not.
+  for (const std::string& type : types_for(key.shape, state_.capacity)) {
+    auto plan = place_gang_on_type(key.shape, tasks, type, layers);
+    if (plan && !bound_passed(key.queue, charge_of_plan(*plan, state_.capacity), key.preemptible)) return plan;
+  }
+  return std::nullopt;
 }
 
 // Elements that room is being made for count as if they ran.

@@ -29,6 +29,9 @@ struct Bound {
   MilliGpu bound;
 };
 
+// What a placement would be charged.
+MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity);
+
 class Pass {
  public:
   // `commit` null: read only; nothing is started or stopped, but reservations and claims are worked out

@@ -169,7 +169,11 @@ bool prove_bounds(const State& state, const Pass& pass, const Job& job, Proof& p
       return true;
     }
   }
-  const MilliGpu charge = charge_at_least(key.shape, state.capacity, key.shape.tasks_min);
+  MilliGpu charge = charge_at_least(key.shape, state.capacity, key.shape.tasks_min);
+  // Where it would go now, a fraction may be charged more than elsewhere.
+  if (const auto plan = place_gang(key.shape, key.shape.tasks_min, {&state.capacity})) {
+    charge = std::max(charge, charge_of_plan(*plan, state.capacity));
+  }
   const auto bound = pass.bound_passed(job.queue, charge, key.preemptible);
   proof.queue.clear();
   if (!bound) return false;
