@@ -26,7 +26,9 @@ int64_t tilted(int64_t weight, int64_t weights, Wide usage, Wide usages) {
 class Division {
  public:
   Division(const QueueTree& queues, const std::vector<MilliGpu>& waiting, Time now)
-      : queues_(queues), waiting_(waiting), now_(now), shares_(queues.size()) {}
+      : queues_(queues), waiting_(waiting), usage_(queues.size()), shares_(queues.size()) {
+    for (QueueIndex index = 0; index < queues.size(); ++index) usage_[index] = queues.usage(index, now);
+  }
 
   std::vector<Share> run(MilliGpu capacity) {
     measure_demand(kRootQueue);
@@ -92,7 +94,7 @@ class Division {
     Wide usages = 0;
     for (const QueueIndex child : band) {
       weights += queues_.at(child).weight;
-      if (with_past_use) usages += queues_.usage(child, now_);
+      if (with_past_use) usages += usage_[child];
     }
     std::vector<Claimant> claimants;
     for (const QueueIndex child : band) {
@@ -100,14 +102,14 @@ class Division {
       const int64_t need = (shares_[child].demand - shares_[child].*result).count();
       const bool tilt = with_past_use && band.size() > 1;
       claimants.push_back(
-          {need, tilt ? tilted(weight, weights, queues_.usage(child, now_), usages) : weight, 0});
+          {need, tilt ? tilted(weight, weights, usage_[child], usages) : weight, 0});
     }
     return claimants;
   }
 
   const QueueTree& queues_;
   const std::vector<MilliGpu>& waiting_;
-  Time now_;
+  std::vector<Wide> usage_;
   std::vector<Share> shares_;
 };
 

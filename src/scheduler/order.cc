@@ -9,6 +9,7 @@ Order::Order(const State& state, const std::vector<Share>& shares, const std::ve
       shares_(shares),
       planned_(planned),
       cursors_(state.queues.size()),
+      usage_(usage_for_weight(state)),
       open_(state.queues.size(), false),
       arrival_(state.queues.size(), JobId(UINT64_MAX)) {
   for (QueueIndex index = 0; index < state.queues.size(); ++index) {
@@ -22,7 +23,7 @@ Order::Order(const State& state, const std::vector<Share>& shares, const std::ve
 }
 
 bool comes_before(const State& state, const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
-                  const std::vector<JobId>& arrival, QueueIndex a, QueueIndex b) {
+                  const std::vector<Wide>& usage, const std::vector<JobId>& arrival, QueueIndex a, QueueIndex b) {
   const Queue& first = state.queues.at(a);
   const Queue& second = state.queues.at(b);
   const int64_t first_used = (first.used + planned[a]).count();
@@ -37,10 +38,16 @@ bool comes_before(const State& state, const std::vector<Share>& shares, const st
   const Wide first_ratio = wide(first_used) * wide(second_fair);
   const Wide second_ratio = wide(second_used) * wide(first_fair);
   if (first_ratio != second_ratio) return first_ratio < second_ratio;
-  const Wide first_usage = state.queues.usage(a, state.now) / wide(first.weight);
-  const Wide second_usage = state.queues.usage(b, state.now) / wide(second.weight);
-  if (first_usage != second_usage) return first_usage < second_usage;
+  if (usage[a] != usage[b]) return usage[a] < usage[b];
   return arrival[a] < arrival[b];
+}
+
+std::vector<Wide> usage_for_weight(const State& state) {
+  std::vector<Wide> usage(state.queues.size());
+  for (QueueIndex index = 0; index < state.queues.size(); ++index) {
+    usage[index] = state.queues.usage(index, state.now) / wide(state.queues.at(index).weight);
+  }
+  return usage;
 }
 
 std::vector<JobId> order_of_waiting(const State& state, const std::vector<Share>& shares,
@@ -66,13 +73,14 @@ std::vector<JobId> order_of_waiting(const State& state, const std::vector<Share>
       if (!jobs.empty()) arrival[above] = std::min(arrival[above], jobs.front().first.job);
     }
   }
+  const std::vector<Wide> usage = usage_for_weight(state);
   std::vector<JobId> order;
   while (left[kRootQueue] > 0) {
     QueueIndex at = kRootQueue;
     while (waiting[at].next == waiting[at].jobs.size()) {
       std::optional<QueueIndex> best;
       for (const QueueIndex child : state.queues.at(at).children) {
-        if (left[child] > 0 && (!best || comes_before(state, shares, planned, arrival, child, *best))) best = child;
+        if (left[child] > 0 && (!best || comes_before(state, shares, planned, usage, arrival, child, *best))) best = child;
       }
       at = *best;
     }
@@ -94,27 +102,27 @@ std::optional<Head> Order::next_head(QueueIndex queue) const {
   return Head{found->first, found->second};
 }
 
-bool Order::is_open(QueueIndex queue) {
-  if (!open_[queue]) return false;
-  if (next_head(queue)) return true;
-  const auto& children = state_.queues.at(queue).children;
-  open_[queue] = std::any_of(children.begin(), children.end(), [&](QueueIndex child) { return is_open(child); });
-  return open_[queue];
-}
-
 std::optional<std::pair<QueueIndex, Head>> Order::next() {
-  if (!is_open(kRootQueue)) return std::nullopt;
-  QueueIndex at = kRootQueue;
-  while (true) {
-    // Jobs of an inner queue itself (only possible after a change of policy) go before those below it.
-    if (const auto head = next_head(at)) return std::pair(at, *head);
-    std::optional<QueueIndex> best;
-    for (const QueueIndex child : state_.queues.at(at).children) {
-      if (is_open(child) && (!best || comes_before(state_, shares_, planned_, arrival_, child, *best))) best = child;
-    }
-    if (!best) return std::nullopt;
-    at = *best;
+  if (current_) {
+    if (const auto head = next_head(*current_)) return std::pair(*current_, *head);
+    current_.reset();
   }
+  while (open_[kRootQueue]) {
+    QueueIndex at = kRootQueue;
+    while (true) {
+      // Jobs of an inner queue itself (only possible after a change of policy) go before those below it.
+      if (const auto head = next_head(at)) return std::pair(at, *head);
+      std::optional<QueueIndex> best;
+      for (const QueueIndex child : state_.queues.at(at).children) {
+        if (!open_[child]) continue;
+        if (!best || comes_before(state_, shares_, planned_, usage_, arrival_, child, *best)) best = child;
+      }
+      if (!best) break;
+      at = *best;
+    }
+    open_[at] = false;
+  }
+  return std::nullopt;
 }
 
 }  // namespace tranche::scheduler

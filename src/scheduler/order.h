@@ -19,8 +19,10 @@ struct Head {
 };
 
 // Siblings compared as above; `arrival` is the earlier head job's where all else is equal.
+// `usage`: of every queue for its weight, as it stands now.
 bool comes_before(const State& state, const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
-                  const std::vector<JobId>& arrival, QueueIndex a, QueueIndex b);
+                  const std::vector<Wide>& usage, const std::vector<JobId>& arrival, QueueIndex a, QueueIndex b);
+std::vector<Wide> usage_for_weight(const State& state);
 
 // All ready jobs in the order in which they would start if each fitted at its turn.
 std::vector<JobId> order_of_waiting(const State& state, const std::vector<Share>& shares,
@@ -35,17 +37,24 @@ class Order {
 
   // The next group to try, or nothing when all were passed over.
   std::optional<std::pair<QueueIndex, Head>> next();
-  void pass_over(QueueIndex queue, const Head& head) { cursors_[queue] = head.key; }
+  // Nothing has changed by it, so the walk stays in the queue until its groups are all passed over.
+  void pass_over(QueueIndex queue, const Head& head) {
+    cursors_[queue] = head.key;
+    current_ = queue;
+  }
+  // Something was started or promised: the next queue is chosen anew.
+  void choose_anew() { current_.reset(); }
 
  private:
   std::optional<Head> next_head(QueueIndex queue) const;
-  bool is_open(QueueIndex queue);
 
   const State& state_;
   const std::vector<Share>& shares_;
   const std::vector<MilliGpu>& planned_;
   std::vector<std::optional<HeadKey>> cursors_;
-  std::vector<bool> open_;
+  std::optional<QueueIndex> current_;
+  std::vector<Wide> usage_;
+  std::vector<bool> open_;  // may have a head at or below it; found out late when not
   std::vector<JobId> arrival_;  // of the first head at or below the queue, when the walk began
 };
 

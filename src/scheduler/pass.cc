@@ -24,7 +24,10 @@ void Pass::run() {
   Order order(state_, shares_, planned_);
   while (const auto next = order.next()) {
     const auto& [queue, head] = *next;
-    if (try_group(queue, head) != Outcome::started) order.pass_over(queue, head);
+    const size_t promised = claim_plans_.size();
+    const Outcome outcome = try_group(queue, head);
+    if (outcome != Outcome::started) order.pass_over(queue, head);
+    if (outcome == Outcome::started || claim_plans_.size() != promised) order.choose_anew();
   }
 }
 
@@ -197,7 +200,8 @@ bool Pass::make_room(const Job& job, const GroupKey& key) {
 }
 
 void Pass::reserve(const Job& job, const GroupKey& key) {
-  // Cheap first: one reservation for each type of GPU, and most jobs name or have one type.
+  // One reservation for each type of GPU; a shape is tried once in a walk.
+  if (!reserve_tried_.insert(key.shape).second) return;
   const auto types = types_for(key.shape, state_.capacity);
   const auto is_reserved = [&](const std::string& type) {
     return std::any_of(reservations_.begin(), reservations_.end(),

@@ -79,6 +79,7 @@ class Pass {
   std::vector<std::pair<JobId, GangPlacement>> claim_plans_;
   std::vector<Reservation> reservations_;
   std::set<Shape> failed_;  // shapes that do not fit what is free and not promised
+  std::set<Shape> reserve_tried_;
   std::optional<Running> running_;  // worked out when first asked for; reset by a start or a claim
   Time wake_;
 };
