@@ -276,6 +276,7 @@ class Ledger {
     if (!request.type.empty() && gpu.gpu.type != request.type) say(where + ": wrong type");
     if (slice.kind != request.kind) say(where + ": wrong kind");
     const int64_t usable = gpu.gpu.memory_usable.count();
+    if (usable <= 0) return say(where + ": a GPU that was never added");
     int64_t compute = request.kind == SliceKind::whole ? 1000 : request.compute.count();
     int64_t memory = request.kind == SliceKind::whole ? usable : request.memory.count();
     if (compute == 0) compute = (memory * 1000 + usable - 1) / usable;

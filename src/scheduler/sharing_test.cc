@@ -335,8 +335,12 @@ TEST(Audit, AcceptsAGoodLogAndRejectsEveryFaultyOne) {
          }
          return false; }},
       {"start on a drained GPU", [](Log& log) {
-         log[3].first.payload = GpuDrained{GpuId(1), "root", ""};
-         return true; }},
+         for (auto& row : log) {
+           if (!std::holds_alternative<TaskStarted>(row.first.payload)) continue;
+           row.first.payload = GpuDrained{GpuId(2), "root", ""};
+           return true;
+         }
+         return false; }},
       {"release before the exit is no release", [](Log& log) {
          // The victim's exit is lost from the log, so its GPU is not free when it is given away.
          for (auto& row : log) {
