@@ -75,6 +75,10 @@ Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool int
                                              parts_.engine.journal().trouble() +
                                              "; free some space in the state directory");
   }
+  if (!parts_.may_submit()) {
+    return fail(ErrorCode::unavailable, "the daemon is waiting for tranche-launcher, which starts the jobs: try again "
+                                        "in a moment; `tranche doctor` tells more");
+  }
   TRY_ASSIGN(api::SubmitRequest request, api::decode<api::SubmitRequest>(call.request.body));
   Submission submission;
   const scheduler::Scheduler& scheduler = parts_.engine.scheduler();

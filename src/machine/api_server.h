@@ -30,6 +30,8 @@ class ApiServer final : public StepObserver {
     InteractiveSessions& sessions;
     UserDirectory& users;
     DaemonConfig& config;
+    // Whether new jobs may be numbered (TaskRunner::has_reconciled).
+    std::function<bool()> may_submit;
     // Reads the configuration anew and records the change; what it means, or why it was refused.
     std::function<Result<api::PolicySummary>()> reload;
   };

@@ -30,8 +30,9 @@ Result<void> Daemon::recover() {
   TRY(journal_->read_names([&](std::string hash, std::string name) { names.emplace(std::move(hash), std::move(name)); }));
   engine_->jobs().set_names(names);
   TRY_ASSIGN(const std::string last_boot, journal_->read_note(kBootIdNote));
+  // A new journal has no task of an earlier boot; from its first row on the note must be there.
+  if (rows == 0) TRY(journal_->write_note_now(kBootIdNote, parts_.boot_id));
   rebooted_ = !last_boot.empty() && last_boot != parts_.boot_id;
-  TRY(journal_->write_note(kBootIdNote, parts_.boot_id));
   log(LogLevel::info, "recovered", {{"rows", rows}, {"jobs", engine_->jobs().all().size()}, {"rebooted", rebooted_}});
   engine_->resume();
 
@@ -41,7 +42,8 @@ Result<void> Daemon::recover() {
   runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
                                                            *sessions_, *releases_, parts_.users});
   api_ = std::make_unique<ApiServer>(ApiServer::Parts{parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_,
-                                                      parts_.users, parts_.config, [this] { return reload(); }});
+                                                      parts_.users, parts_.config,
+                                                      [this] { return may_submit(); }, [this] { return reload(); }});
   TRY(journal_->read_idempotency([&](IdempotencyKey key, JobId job) { api_->remember(key, job); }));
   return {};
 }
@@ -51,6 +53,9 @@ void Daemon::start(std::function<void()> ready) {
   engine_->add_observer(*runner_);
   engine_->add_observer(*sessions_);
   engine_->add_observer(*api_);
+  // The boot is noted only after what it did to the tasks of the last one: a daemon that dies in between must
+  // see the reboot again, or it would take what ran then for what never ran.
+  runner_->on_reconciled([this] { journal_->append_note(kBootIdNote, parts_.boot_id); });
   runner_->resume(rebooted_);
   if (parts_.config.policy != engine_->scheduler().policy()) engine_->record(PolicyChanged{parts_.config.policy});
   gpus_->discover(std::move(ready));

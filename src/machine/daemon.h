@@ -44,6 +44,7 @@ class Daemon {
 
   TaskListener& listener() { return *runner_; }
   ApiServer& api() { return *api_; }
+  bool may_submit() const { return runner_->has_reconciled(); }
   Engine& engine() { return *engine_; }
 
   // The configuration was changed on disk: a new policy enters as one event; what needs a restart is named.

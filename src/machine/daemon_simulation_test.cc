@@ -80,6 +80,7 @@ class World {
   }
   ~World() {
     stop_daemon();
+    if (std::getenv("KEEP")) std::filesystem::copy(state_dir_, "/tmp/kept", std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
     std::filesystem::remove_all(state_dir_);
   }
 
@@ -184,6 +185,7 @@ class World {
   }
 
   void submit() {
+    if (!daemon_->may_submit()) return;
     api::SubmitRequest request;
     request.argv = {"train"};
     request.directory = "/home";
@@ -253,7 +255,14 @@ class World {
     }
     EXPECT_TRUE(tasks_.running().empty());
     EXPECT_EQ(tasks_.records(), 0u) << "records of ended tasks were not forgotten";
-    for (const auto& view : engine().scheduler().gpus()) EXPECT_TRUE(view.tasks.empty());
+    for (const auto& view : engine().scheduler().gpus()) {
+      for (const TaskKey& task : view.tasks) {
+        const JobRecord* job = engine().jobs().find(task.job);
+        ADD_FAILURE() << "GPU " << view.gpu->index << " (" << to_string(view.health) << ", "
+                      << (view.drained ? "drained" : "not drained") << " " << view.reason << ") is held by job "
+                      << task.job.value() << " attempt " << task.attempt << ", which is " << to_string(job->state);
+      }
+    }
     const auto verdict = verify_journal(state_dir_);
     ASSERT_TRUE(verdict) << verdict.error().message();
     EXPECT_TRUE(verdict->holds()) << "recomputing the journal gives other decisions";

@@ -155,7 +155,7 @@ void JobTable::submit(const Event& event, const JobSubmitted& submitted) {
     job.submitted = event.time;
     jobs_.insert_or_assign(job.id, std::move(job));
   }
-  next_id_ = JobId(submitted.job.value() + count);
+  skip_ids_through(JobId(submitted.job.value() + count - 1));
 }
 
 void JobTable::change(JobRecord& job, Time time, JobState state, std::string reason) {

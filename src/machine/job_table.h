@@ -4,6 +4,7 @@
 // rows. What a job runs (its payload) is kept only while the job lives; afterwards it is read from the journal.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -80,6 +81,8 @@ class JobTable {
   const std::map<JobId, JobRecord>& all() const { return jobs_; }
   // The first id that was never given.
   JobId next_id() const { return next_id_; }
+  // Ids up to `last` were in use somewhere, though no row tells of it: they are not given again.
+  void skip_ids_through(JobId last) { next_id_ = std::max(next_id_, JobId(last.value() + 1)); }
 
  private:
   void submit(const Event& event, const JobSubmitted& submitted);

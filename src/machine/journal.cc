@@ -101,6 +101,7 @@ Result<void> Journal::prepare_statements() {
   TRY(prepare(insert_event_, "INSERT INTO event VALUES(?,?,?,?,?,?,?,?)"));
   TRY(prepare(insert_payload_, "INSERT OR IGNORE INTO payload VALUES(?,?,?)"));
   TRY(prepare(insert_key_, "INSERT INTO idempotency VALUES(?,?,?)"));
+  TRY(prepare(insert_note_, "INSERT OR REPLACE INTO note VALUES(?,?)"));
   TRY(prepare(select_rows_,
               std::string(kSelectRows) + " WHERE seq > ? ORDER BY seq LIMIT ?"));
   return prepare(select_payload_, "SELECT content FROM payload WHERE hash = ?");
@@ -153,9 +154,8 @@ Result<std::string> Journal::read_note(const std::string& name) {
   return found ? std::string(row.column_text(0)) : std::string();
 }
 
-Result<void> Journal::write_note(const std::string& name, const std::string& value) {
-  TRY_ASSIGN(Statement row, database_.prepare("INSERT OR REPLACE INTO note VALUES(?,?)"));
-  return row.run(name, value);
+Result<void> Journal::write_note_now(const std::string& name, const std::string& value) {
+  return insert_note_->run(name, value);
 }
 
 Result<std::string> Journal::read_payload_now(const std::string& hash) {
@@ -168,7 +168,15 @@ Result<std::string> Journal::read_payload_now(const std::string& hash) {
 }
 
 void Journal::append(JournalEntry entry, Durable durable) {
-  queue_.push_back({std::move(entry), std::move(durable)});
+  enqueue({std::move(entry), std::move(durable)});
+}
+
+void Journal::append_note(std::string name, std::string value) {
+  enqueue({Note{std::move(name), std::move(value)}, {}});
+}
+
+void Journal::enqueue(Pending pending) {
+  queue_.push_back(std::move(pending));
   if (!writing_) write_next();
 }
 
@@ -207,7 +215,13 @@ void Journal::batch_done(const std::shared_ptr<Batch>& batch, const Result<void>
 
 Result<void> Journal::write(const Batch& batch) {
   TRY_ASSIGN(Transaction transaction, database_.begin());
-  for (const Pending& pending : batch) TRY(write_entry(pending.entry));
+  for (const Pending& pending : batch) {
+    if (const auto* note = std::get_if<Note>(&pending.what)) {
+      TRY(insert_note_->run(note->name, note->value));
+    } else {
+      TRY(write_entry(std::get<JournalEntry>(pending.what)));
+    }
+  }
   return transaction.commit();
 }
 

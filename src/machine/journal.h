@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/reactor.h"
@@ -68,12 +69,14 @@ class Journal {
   Result<void> read_idempotency(const std::function<void(IdempotencyKey key, JobId job)>& take);
   // A note that outlives restarts, such as the boot id of the last run; empty if there is none.
   Result<std::string> read_note(const std::string& name);
-  Result<void> write_note(const std::string& name, const std::string& value);
+  Result<void> write_note_now(const std::string& name, const std::string& value);
   Result<std::string> read_payload_now(const std::string& hash);
 
   // --- while the loop runs --------------------------------------------------------------------------------
   // `durable` is called once the entry is on disk; in order.
   void append(JournalEntry entry, Durable durable);
+  // A note becomes durable after everything that was appended before it.
+  void append_note(std::string name, std::string value);
   // Rows after `since`, at most `limit`.
   void read_rows(EventSeq since, size_t limit, std::function<void(Result<std::vector<JournalRow>>)> done);
   void read_payload(const std::string& hash, std::function<void(Result<std::string>)> done);
@@ -83,8 +86,12 @@ class Journal {
   size_t waiting() const { return queue_.size(); }
 
  private:
+  struct Note {
+    std::string name;
+    std::string value;
+  };
   struct Pending {
-    JournalEntry entry;
+    std::variant<JournalEntry, Note> what;
     Durable durable;
   };
   using Batch = std::vector<Pending>;
@@ -96,13 +103,14 @@ class Journal {
   void batch_done(const std::shared_ptr<Batch>& batch, const Result<void>& result);
   void submit_batch(const std::shared_ptr<Batch>& batch);
   Result<void> write(const Batch& batch);
+  void enqueue(Pending pending);
   Result<void> write_entry(const JournalEntry& entry);
 
   std::string ballast_path_;
   Reactor& reactor_;
   Database database_;
   // Used by the worker only, once it runs.
-  std::optional<Statement> insert_event_, insert_payload_, insert_key_, select_rows_, select_payload_;
+  std::optional<Statement> insert_event_, insert_payload_, insert_key_, insert_note_, select_rows_, select_payload_;
   Batch queue_;
   bool writing_ = false;
   std::string trouble_;

@@ -98,6 +98,9 @@ TaskRecord record_of(const wire::TaskRecord& from) {
   }
   record.all_gone = from.tasks_gone != 0;
   record.pid = from.task_pid;
+  const size_t gpus = std::min<size_t>(from.gpu_count, wire::kMaxGpusPerTask);
+  record.gpu_minors.assign(from.gpu_minors, from.gpu_minors + gpus);
+  std::sort(record.gpu_minors.begin(), record.gpu_minors.end());
   record.failure = failure_of(from.stage, from.error, text_of(from.text));
   record.end = end_of(from.end);
   return record;

@@ -40,6 +40,8 @@ void SimulatedTaskHost::start(const LaunchPlan& plan, UniqueFd) {
   TRANCHE_ASSERT(!tasks_.contains(plan.task));
   Task& task = tasks_[plan.task];
   task.record.task = plan.task;
+  task.record.gpu_minors = plan.gpu_minors;
+  std::sort(task.record.gpu_minors.begin(), task.record.gpu_minors.end());
   task.plan = plan;
   task.behaviour = choose_(plan);
   after(task, task.behaviour.prepare_time, &SimulatedTaskHost::prepared);
@@ -51,7 +53,10 @@ void SimulatedTaskHost::prepared(Task& task) {
     task.record.state = TaskRecord::State::start_failed;
     task.record.all_gone = true;
     task.record.failure = {true, false, "no such directory", "its directory cannot be entered", 0};
-    return tell([key, failure = task.record.failure](TaskListener& to) { to.on_start_failed(key, failure); });
+    return tell([key, failure = task.record.failure](TaskListener& to) {
+      to.on_start_failed(key, failure);
+      to.on_all_gone(key);
+    });
   }
   task.record.state = TaskRecord::State::prepared;
   tell([key](TaskListener& to) { to.on_prepared(key); });
@@ -84,7 +89,10 @@ void SimulatedTaskHost::kill(const TaskKey& key, Duration grace) {
     task.record.all_gone = true;
     task.record.failure = {false, true, "cancelled", "cancelled before it started", 0};
     task.next.reset();
-    return tell([key, failure = task.record.failure](TaskListener& to) { to.on_start_failed(key, failure); });
+    return tell([key, failure = task.record.failure](TaskListener& to) {
+      to.on_start_failed(key, failure);
+      to.on_all_gone(key);
+    });
   }
   if (task.record.state != TaskRecord::State::running) return;
   const Duration delay = task.behaviour.ignores_term ? grace : Duration{};

@@ -64,6 +64,7 @@ struct TaskRecord {
   State state = State::preparing;
   bool all_gone = false;  // no process of the task is left
   int32_t pid = 0;
+  std::vector<uint32_t> gpu_minors;  // that it was prepared with, ascending
   StartFailure failure;
   TaskEnd end;
 };

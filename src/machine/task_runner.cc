@@ -65,8 +65,9 @@ void TaskRunner::send_start(const TaskKey& task) {
 
 void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& request) {
   Live* live = find(task);
-  if (live == nullptr || live->ended) return;
-  if (!parts_.host.is_connected()) return;  // reconcile() sends it again
+  if (live == nullptr || live->ended || live->sent) return;
+  if (!parts_.host.is_connected() || !reconciled_) return;  // reconcile() sends it again
+  if (stale_.contains(task)) return;                         // on_all_gone() sends it again
   if (parts_.sessions.is_expected(task.job)) return;  // its client is on its way: on_arrival()
   auto plan = make_plan(task, *live, request);
   if (!plan) return refuse_start(task, plan.error().message());
@@ -142,13 +143,14 @@ void TaskRunner::stop(const TaskKey& task) {
 // --- what became of them -------------------------------------------------------------------------------------
 
 void TaskRunner::on_prepared(const TaskKey& task) {
-  if (Live* live = find(task)) {
+  if (Live* live = find(task); live != nullptr && !stale_.contains(task)) {
     live->prepared = true;
     try_go(task, *live);
   }
 }
 
 void TaskRunner::on_started(const TaskKey& task, int32_t pid) {
+  if (stale_.contains(task)) return;
   Live* live = find(task);
   if (live == nullptr || live->started || live->ended) return;
   live->started = true;
@@ -158,6 +160,7 @@ void TaskRunner::on_started(const TaskKey& task, int32_t pid) {
 }
 
 void TaskRunner::on_start_failed(const TaskKey& task, const StartFailure& failure) {
+  if (stale_.contains(task)) return;
   Live* live = find(task);
   if (live == nullptr) return parts_.host.forget(task);
   if (live->ended) return;
@@ -179,6 +182,7 @@ void TaskRunner::on_start_failed(const TaskKey& task, const StartFailure& failur
 }
 
 void TaskRunner::on_exited(const TaskKey& task, const TaskEnd& end) {
+  if (stale_.contains(task)) return;
   Live* live = find(task);
   if (live == nullptr || live->ended) return;
   live->has_end = true;
@@ -187,6 +191,11 @@ void TaskRunner::on_exited(const TaskKey& task, const TaskEnd& end) {
 
 void TaskRunner::on_all_gone(const TaskKey& task) {
   Live* live = find(task);
+  if (stale_.erase(task) != 0) {
+    parts_.host.forget(task);
+    if (live != nullptr && !live->ended) send_start(task);
+    return;
+  }
   if (live == nullptr) return parts_.host.forget(task);
   if (!live->ended) record_end(task, *live);
 }
@@ -219,32 +228,50 @@ void TaskRunner::resume(bool rebooted) {
       if (task.job == job && !live.sent && reconciled_) return send_start(task);
     }
   });
-  for (const auto& view : parts_.engine.scheduler().gpus()) {
-    for (const TaskKey& task : view.tasks) live_[task];
-  }
-  for (const JobId id : parts_.engine.scheduler().live_jobs()) {
-    const auto view = parts_.engine.scheduler().job(id);
-    if (!view) continue;
-    for (const Start& start : view->tasks) live_[start.task].slices = start.slices;
-    // The daemon that held its client is gone; the client may come back through attach.
-    if (view->spec->interactive && view->tasks.empty()) parts_.sessions.expect(id);
-  }
-  for (auto& [task, live] : live_) {
-    live.durable = true;  // it was read from the journal
-    const JobRecord* job = parts_.engine.jobs().find(task.job);
-    if (job == nullptr) continue;
-    for (const TaskEntry& entry : job->tasks) {
-      if (entry.key != task) continue;
-      live.slices = entry.slices;
-      live.started = entry.started.is_set();
-      live.stopping = entry.state == JobState::stopping;
-      live.ended = entry.ended.is_set();
-    }
-  }
+  restore_holders();
+  restore_live_tasks();
   if (parts_.host.is_connected()) on_connected();
 }
 
+// Whatever holds a GPU. What is not a task of its job's present attempt has ended, and only its slices are left.
+void TaskRunner::restore_holders() {
+  for (const auto& view : parts_.engine.scheduler().gpus()) {
+    for (const TaskKey& task : view.tasks) {
+      const JobRecord* job = parts_.engine.jobs().find(task.job);
+      Live& live = live_[task];
+      live.durable = live.started = live.ended = true;
+      Slice slice;
+      slice.gpu = view.gpu->id;
+      if (job != nullptr) slice.kind = job->spec->task.gpu.kind;
+      live.slices.push_back(slice);
+    }
+  }
+}
+
+void TaskRunner::restore_live_tasks() {
+  for (const JobId id : parts_.engine.scheduler().live_jobs()) {
+    const auto view = parts_.engine.scheduler().job(id);
+    const JobRecord* job = parts_.engine.jobs().find(id);
+    if (!view || job == nullptr) continue;
+    // The daemon that held its client is gone; the client may come back through attach.
+    if (view->spec->interactive && view->tasks.empty()) parts_.sessions.expect(id);
+    for (const Start& start : view->tasks) {
+      const auto entry = std::find_if(job->tasks.begin(), job->tasks.end(),
+                                      [&](const TaskEntry& task) { return task.key == start.task; });
+      if (entry == job->tasks.end() || entry->ended.is_set()) continue;
+      Live& live = live_[start.task];
+      live.slices = start.slices;
+      live.durable = true;  // it was read from the journal
+      live.started = entry->started.is_set();
+      live.stopping = entry->state == JobState::stopping;
+      live.ended = false;
+    }
+  }
+}
+
 void TaskRunner::on_connected() {
+  // What is decided from here until the list is here would be missing in it: it is started by reconcile().
+  reconciled_ = false;
   parts_.host.list([this](Result<std::vector<TaskRecord>> records) {
     if (!records) {
       log(LogLevel::error, "task_list_failed", {{"error", records.error()}});
@@ -256,27 +283,46 @@ void TaskRunner::on_connected() {
 
 void TaskRunner::reconcile(const std::vector<TaskRecord>& records) {
   std::map<TaskKey, const TaskRecord*> by_task;
-  for (const TaskRecord& record : records) by_task[record.task] = &record;
-  reconciled_ = true;
+  for (const TaskRecord& record : records) {
+    by_task[record.task] = &record;
+    parts_.engine.jobs().skip_ids_through(record.task.job);
+  }
+  reconciled_ = has_reconciled_ = true;
+
+  stale_.clear();
+  for (const TaskRecord& record : records) end_if_stale(record);
 
   std::vector<TaskKey> tasks;
   for (const auto& [task, live] : live_) tasks.push_back(task);
   for (const TaskKey& task : tasks) {
+    if (stale_.contains(task)) continue;
     const auto record = by_task.find(task);
-    if (Live* live = find(task)) {
-      reconcile_task(task, *live, record == by_task.end() ? nullptr : record->second);
-    }
+    const bool known = record != by_task.end() && !is_stale(*record->second);
+    if (Live* live = find(task)) reconcile_task(task, *live, known ? record->second : nullptr);
   }
-  for (const TaskRecord& record : records) {
-    if (live_.contains(record.task) || to_forget_.contains(record.task)) continue;
-    // Its end is recorded, or its Start never became durable: then it never went, and must not.
-    if (record.state == TaskRecord::State::preparing || record.state == TaskRecord::State::prepared ||
-        record.state == TaskRecord::State::running) {
-      parts_.host.kill(record.task, Duration{});
-    } else if (record.all_gone) {
-      parts_.host.forget(record.task);
-    }
+  rebooted_ = false;  // what the last boot left is settled
+  if (on_reconciled_) std::exchange(on_reconciled_, {})();
+}
+
+// A task that was prepared for a Start which never became durable: it did not run and must not. Its key may be in
+// use again, for another Start of the same attempt on other GPUs.
+bool TaskRunner::is_stale(const TaskRecord& record) const {
+  const auto live = live_.find(record.task);
+  if (live == live_.end()) return !to_forget_.contains(record.task);
+  if (live->second.ended) return false;
+  std::vector<uint32_t> minors;
+  for (const Slice& slice : live->second.slices) {
+    if (const Gpu* gpu = parts_.gpus.find(slice.gpu)) minors.push_back(gpu->minor);
   }
+  std::sort(minors.begin(), minors.end());
+  return minors != record.gpu_minors;
+}
+
+void TaskRunner::end_if_stale(const TaskRecord& record) {
+  if (!is_stale(record)) return;
+  if (record.all_gone) return parts_.host.forget(record.task);
+  stale_.insert(record.task);
+  parts_.host.kill(record.task, Duration{});
 }
 
 void TaskRunner::reconcile_task(const TaskKey& task, Live& live, const TaskRecord* record) {
@@ -326,7 +372,7 @@ void TaskRunner::settle_lost(const TaskKey& task, Live& live) {
     return record_end(task, live);
   }
   if (live.stopping) return refuse_start(task, "cancelled before it started");
-  live.prepared = live.went = false;
+  live.sent = live.prepared = live.went = false;
   send_start(task);
 }
 

@@ -8,6 +8,7 @@
 // Threading: the reactor's thread.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -36,6 +37,11 @@ class TaskRunner final : public StepObserver, public TaskListener {
   // `rebooted`: the machine's boot id differs from that of the last run, so nothing can be running and no
   // record of the last boot is left.
   void resume(bool rebooted);
+  // Whether the root side's list was seen: before, an id that a lost submission was given might be in use there,
+  // with another user's command prepared under it.
+  bool has_reconciled() const { return has_reconciled_; }
+  // Called once, when everything that the root side's first list led to has been recorded.
+  void on_reconciled(std::function<void()> reconciled) { on_reconciled_ = std::move(reconciled); }
 
   // StepObserver
   void on_step(const JournalRow& row) override;
@@ -75,7 +81,11 @@ class TaskRunner final : public StepObserver, public TaskListener {
   void record_end(const TaskKey& task, Live& live);
   void forget_when_durable(const TaskKey& task);
 
+  void restore_holders();
+  void restore_live_tasks();
   void reconcile(const std::vector<TaskRecord>& records);
+  bool is_stale(const TaskRecord& record) const;
+  void end_if_stale(const TaskRecord& record);
   void reconcile_task(const TaskKey& task, Live& live, const TaskRecord* record);
   void settle_lost(const TaskKey& task, Live& live);
 
@@ -83,9 +93,12 @@ class TaskRunner final : public StepObserver, public TaskListener {
 
   Parts parts_;
   std::map<TaskKey, Live> live_;
+  std::set<TaskKey> stale_;      // keys whose old record at the root side must go before a start may use them
   std::set<TaskKey> to_forget_;  // their end is recorded; the root side's record goes once that is durable
   bool rebooted_ = false;
-  bool reconciled_ = false;
+  bool reconciled_ = false;      // the list of this connection was seen
+  bool has_reconciled_ = false;  // one was, in this life of the daemon
+  std::function<void()> on_reconciled_;
 };
 
 }  // namespace tranche::machine
