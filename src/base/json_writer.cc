@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/assert.h"
+#include "base/utf8.h"
 
 namespace tranche {
 namespace {
@@ -37,23 +38,28 @@ void append_escaped(std::string& output, unsigned char byte) {
   }
 }
 
-// The length of the well-formed UTF-8 sequence at the start of `text`, or 0 (Unicode 15, table 3-7).
-size_t sequence_length(std::string_view text) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
-  const auto continues = [&](size_t i) { return (byte(i) & 0xC0u) == 0x80u; };
-  const unsigned lead = byte(0);
-  if (lead >= 0xC2 && lead <= 0xDF) return continues(1) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    const unsigned low = lead == 0xE0 ? 0xA0 : 0x80;   // no overlong forms
-    const unsigned high = lead == 0xED ? 0x9F : 0xBF;  // no surrogates
-    return byte(1) >= low && byte(1) <= high && continues(2) ? 3 : 0;
+// Beyond U+FFFF as two surrogates (RFC 8259, section 7).
+void append_point_escape(std::string& output, uint32_t point) {
+  if (point > 0xFFFF) {
+    append_point_escape(output, 0xD800 + ((point - 0x10000) >> 10));
+    point = 0xDC00 + ((point - 0x10000) & 0x3FF);
   }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    const unsigned low = lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned high = lead == 0xF4 ? 0x8F : 0xBF;  // nothing above U+10FFFF
-    return byte(1) >= low && byte(1) <= high && continues(2) && continues(3) ? 4 : 0;
+  constexpr char kHex[] = "0123456789abcdef";
+  output += "\\u";
+  for (int shift = 12; shift >= 0; shift -= 4) output += kHex[point >> shift & 15];
+}
+
+// One character beyond ASCII at the front of `text`; returns how many bytes it has.
+size_t append_beyond_ascii(std::string& output, std::string_view text) {
+  const Utf8Character character = first_character(text);
+  if (!character.is_valid) {
+    output += kReplacement;
+  } else if (is_printable(character.point)) {
+    output += text.substr(0, character.size);
+  } else {
+    append_point_escape(output, character.point);
   }
-  return 0;
+  return character.size;
 }
 
 template <class Number>
@@ -77,12 +83,8 @@ void append_json_string(std::string& output, std::string_view text) {
     if (byte < 0x80) {
       append_escaped(output, byte);
       ++i;
-    } else if (const size_t length = sequence_length(text.substr(i)); length > 0) {
-      output.append(text, i, length);
-      i += length;
     } else {
-      output += kReplacement;
-      ++i;
+      i += append_beyond_ascii(output, text.substr(i));
     }
   }
   output += '"';

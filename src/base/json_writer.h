@@ -5,7 +5,7 @@
 //   json.begin_object().field("id",
 //   job.value()).key("tags").begin_array().value("a").end_array().end_object();
 //
-// Always valid JSON in valid UTF-8: control characters are escaped, invalid bytes become U+FFFD. Calls that
+// Always valid JSON in valid UTF-8: what is not printable is escaped, invalid bytes become U+FFFD. Calls that
 // do not nest are programmer errors, found by assertion.
 #pragma once
 

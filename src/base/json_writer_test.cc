@@ -46,6 +46,12 @@ TEST(JsonString, EscapesWhatWouldBreakOutOfIt) {
   EXPECT_EQ(in_quotes(std::string_view("\0\x1f\x7f", 3)), R"("\u0000\u001f\u007f")");
 }
 
+TEST(JsonString, EscapesWhatActsOnATerminalOrHidesText) {
+  EXPECT_EQ(in_quotes("\u009b31m"), R"("\u009b31m")");
+  EXPECT_EQ(in_quotes("a\u202e\ufeffb"), R"("a\u202e\ufeffb")");
+  EXPECT_EQ(in_quotes("\U000E0041"), R"("\udb40\udc41")");
+}
+
 TEST(JsonString, KeepsUtf8AndReplacesWhatIsNot) {
   EXPECT_EQ(in_quotes("é€😀"), "\"é€😀\"");
   EXPECT_EQ(in_quotes("\xff"), "\"\xEF\xBF\xBD\"");

@@ -8,30 +8,6 @@
 namespace tranche::cli {
 namespace {
 
-struct Character {
-  uint32_t point = 0;
-  size_t size = 1;
-  bool valid = false;
-};
-
-// One UTF-8 character at the beginning of non-empty `text`; an invalid one is a single byte.
-Character decode(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return {first, 1, true};
-  const size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || text.size() < size) return {first, 1, false};
-  uint32_t point = first & (0x7FU >> size);
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return {first, 1, false};
-    point = point << 6 | (byte(i) & 0x3FU);
-  }
-  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = point >= 0xD800 && point <= 0xDFFF;
-  if (point < kSmallest[size] || point > 0x10FFFF || surrogate) return {first, 1, false};
-  return {point, size, true};
-}
-
 struct Range {
   uint32_t first;
   uint32_t last;
@@ -42,9 +18,6 @@ bool contains(std::span<const Range> ranges, uint32_t point) {
                      [&](const Range& range) { return point >= range.first && point <= range.last; });
 }
 
-// Marks that change the order or hide characters: they can make a name look like another one.
-constexpr Range kDeceptive[] = {{0x80, 0x9F},     {0xAD, 0xAD},     {0x200B, 0x200F}, {0x2028, 0x202E},
-                                {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}};
 // Unicode's general categories Mn and Me, the common blocks.
 constexpr Range kCombining[] = {{0x300, 0x36F},   {0x483, 0x489},   {0x591, 0x5BD},   {0x610, 0x61A},
                                 {0x64B, 0x65F},   {0x1AB0, 0x1AFF}, {0x1DC0, 0x1DFF}, {0x20D0, 0x20FF},
@@ -78,13 +51,12 @@ void append_json_escape(std::string& out, uint32_t point) {
   for (int shift = 12; shift >= 0; shift -= 4) out += kHex[point >> shift & 15];
 }
 
-void append_printable(std::string& out, std::string_view bytes, const Character& character) {
-  if (character.point == '\n' && character.valid) {
+void append_printable(std::string& out, std::string_view bytes, const Utf8Character& character) {
+  if (character.point == '\n' && character.is_valid) {
     out += "\\n";
-  } else if (character.point == '\t' && character.valid) {
+  } else if (character.point == '\t' && character.is_valid) {
     out += "\\t";
-  } else if (!character.valid || character.point < 0x20 || character.point == 0x7F ||
-             contains(kDeceptive, character.point)) {
+  } else if (!character.is_valid || !is_printable(character.point)) {
     for (const char byte : bytes) append_byte_escape(out, static_cast<unsigned char>(byte));
   } else {
     out += bytes;
@@ -97,7 +69,7 @@ std::string printable(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const Character character = decode(text);
+    const Utf8Character character = first_character(text);
     append_printable(out, text.substr(0, character.size), character);
     text.remove_prefix(character.size);
   }
@@ -115,10 +87,9 @@ std::string safe_json(std::string_view document) {
   std::string out;
   out.reserve(document.size());
   while (!document.empty()) {
-    const Character character = decode(document);
+    const Utf8Character character = first_character(document);
     const bool layout = character.point == '\n' || character.point == '\t';
-    const bool control = character.point < 0x20 || character.point == 0x7F;
-    if (character.valid && !layout && (control || contains(kDeceptive, character.point))) {
+    if (character.is_valid && !layout && !is_printable(character.point)) {
       append_json_escape(out, character.point);
     } else {
       out += document.substr(0, character.size);
@@ -128,19 +99,10 @@ std::string safe_json(std::string_view document) {
   return out;
 }
 
-bool is_valid_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const Character character = decode(text);
-    if (!character.valid) return false;
-    text.remove_prefix(character.size);
-  }
-  return true;
-}
-
 size_t display_width(std::string_view text) {
   size_t width = 0;
   while (!text.empty()) {
-    const Character character = decode(text);
+    const Utf8Character character = first_character(text);
     width += character_width(character.point);
     text.remove_prefix(character.size);
   }
@@ -153,7 +115,7 @@ std::string fit_width(std::string_view text, size_t cells) {
   size_t width = 0;
   size_t size = 0;
   while (size < text.size()) {
-    const Character character = decode(text.substr(size));
+    const Utf8Character character = first_character(text.substr(size));
     const size_t next = width + character_width(character.point);
     if (next > cells - 1) break;
     width = next;

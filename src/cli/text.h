@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace tranche::cli {
 
 // `text` with control characters, invalid UTF-8 and direction overrides replaced by escapes: "a\nb" becomes
@@ -18,8 +20,6 @@ std::string in_quotes(std::string_view text);
 
 // JSON with the same characters as \u escapes, which mean the same there; line ends stay.
 std::string safe_json(std::string_view document);
-
-bool is_valid_utf8(std::string_view text);
 
 // Terminal cells that printable text takes: 2 for East Asian wide characters and emoji, 0 for combining
 // marks.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/utf8.h"
 #include "codec/limits.h"
-#include "codec/utf8.h"
 
 namespace tranche::json {
 namespace {
@@ -355,11 +355,15 @@ std::string shown(std::string_view text) {
   // Do not cut a UTF-8 sequence in two.
   while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
   std::string out = "\"";
-  for (const char c : text.substr(0, size)) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += (byte < 0x20 || byte == 0x7f || c == '"') ? '?' : c;
+  const bool is_cut = size < text.size();
+  text = text.substr(0, size);
+  while (!text.empty()) {
+    const Utf8Character character = first_character(text);
+    const bool is_safe = character.is_valid && is_printable(character.point) && character.point != '"';
+    out += is_safe ? text.substr(0, character.size) : std::string_view("?");
+    text.remove_prefix(character.size);
   }
-  if (size < text.size()) out += "...";
+  if (is_cut) out += "...";
   return out + "\"";
 }
 

@@ -1,7 +1,7 @@
 #include "codec/json_encoder.h"
 
+#include "base/utf8.h"
 #include "codec/duration_text.h"
-#include "codec/utf8.h"
 
 namespace tranche::json {
 namespace {

@@ -28,7 +28,9 @@ TEST_F(LogLines, AreLogfmt) {
 
 TEST_F(LogLines, CannotBeForgedByValues) {
   log(LogLevel::info, "x", {{"name", "a\nevent=forged\x1b[31m"}, {"quoted", "a\"b=c"}});
-  ASSERT_EQ(lines_.size(), 1u);
+  log(LogLevel::info, "y", {{"name", "\u009b31m"}});
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[1], "event=y name=\"\\u009b31m\"");
   EXPECT_EQ(lines_[0], R"(event=x name="a\nevent=forged\u001b[31m" quoted="a\"b=c")");
 }
 
