@@ -131,7 +131,9 @@ Result<api::SubmitRequest> make_submission(Session& session, const Arguments& ar
   request.script = std::move(script.text);
   request.script_args.assign(arguments.words.begin() + 1, arguments.words.end());
   // A job without a name is called after its script, as with Slurm.
-  if (!request.name && name != "-") request.name = name.substr(name.rfind('/') + 1);
+  const std::string file =
+      printable_part(std::string_view(name).substr(name.rfind('/') + 1), limits::kNameBytes);
+  if (!request.name && name != "-" && !file.empty()) request.name = file;
   return request;
 }
 

@@ -90,6 +90,15 @@ TEST(Verbs, SubmitSendsTheScriptWithTheCommandLineFirst) {
   EXPECT_TRUE(request.argv.empty());
 }
 
+TEST(Verbs, AScriptsOddFileNameDoesNotRefuseTheJob) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/a\u200b\u009b" + std::string(200, 'b');
+  write_text(path, "#!/bin/sh\n");
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.status = 201, .body = submitted(8)}; });
+  EXPECT_EQ(run_words(daemon.socket_path(), {"submit", path}).code, 0);
+  EXPECT_EQ(only_request(daemon).name, "a" + std::string(127, 'b'));
+}
+
 TEST(Verbs, RefusalsKeepTheirCodeAndCannotActOnTheTerminal) {
   const FakeDaemon daemon([](const FakeRequest&) {
     return problem(422, "never_fits", "9 GPUs never fit\\u001b[2J this server, which has 4");

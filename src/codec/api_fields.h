@@ -372,5 +372,6 @@ void describe(Visitor& v, Of<api::Problem>) {
 namespace tranche::api {
 
 std::string check_decoded(const SubmitRequest& request);
+std::string check_decoded(const DrainRequest& request);
 
 }  // namespace tranche::api

@@ -2,6 +2,7 @@
 // scheduler's check(); who may use which queue is the policy's.
 #include <numeric>
 
+#include "base/utf8.h"
 #include "codec/api_fields.h"
 
 namespace tranche::api {
@@ -32,6 +33,27 @@ std::string check_command(const SubmitRequest& request) {
   return "";
 }
 
+// A name that others read must not act on their terminals, nor look like another name. Paths, arguments and
+// variables stay as they are: they have to name what is there. Checked here and not where text is read, since
+// journals and answers may hold names from before a rule.
+std::string check_name(std::string_view field, std::string_view name) {
+  if (is_printable_text(name)) return "";
+  return std::string(field) + ": must have no control characters and none that hide or reorder others, not " +
+         json::shown(name);
+}
+
+std::string check_names(const SubmitRequest& request) {
+  const std::pair<std::string_view, std::string_view> names[] = {
+      {"name", request.name ? *request.name : std::string_view()},
+      {"queue", request.queue ? *request.queue : std::string_view()},
+      {"gpu.type", request.gpu ? request.gpu->type : std::string_view()},
+      {"node_pool", request.node_pool}};
+  for (const auto& [field, name] : names) {
+    if (std::string problem = check_name(field, name); !problem.empty()) return problem;
+  }
+  return "";
+}
+
 std::string check_gpu(const GpuRequest& gpu) {
   if (gpu.kind == SliceKind::mig)
     return "gpu.kind: MIG slices cannot be asked for, this is not available yet";
@@ -54,11 +76,14 @@ std::string check_gpu(const GpuRequest& gpu) {
 
 std::string check_decoded(const SubmitRequest& request) {
   if (std::string problem = check_command(request); !problem.empty()) return problem;
+  if (std::string problem = check_names(request); !problem.empty()) return problem;
   if (!request.directory.starts_with('/')) return "directory: must be an absolute path";
   if (request.array && request.array->indices.empty()) {
     return "array.indices: must not be empty; leave \"array\" out for a single job";
   }
   return request.gpu ? check_gpu(*request.gpu) : std::string();
 }
+
+std::string check_decoded(const DrainRequest& request) { return check_name("reason", request.reason); }
 
 }  // namespace tranche::api

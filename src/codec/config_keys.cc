@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/quantity_text.h"
+#include "base/utf8.h"
 #include "codec/duration_text.h"
 #include "codec/json_document.h"
 #include "codec/limits.h"
@@ -123,7 +124,7 @@ std::string take_names(const Entry& entry, Object<kMember>& target) {
     return "must be a list of names, like [\"ada\", \"grace\"], not " + shown_value(entry);
   if (entry.list.size() > 1000) return "must have at most 1000 names";
   for (const std::string& name : entry.list) {
-    if (name.empty() || name.size() > limits::kNameBytes || has_control_characters(name)) {
+    if (name.empty() || name.size() > limits::kNameBytes || !is_printable_text(name)) {
       return "must be a list of names of at most 128 bytes, and " + json::shown(name) + " is none";
     }
   }
@@ -139,7 +140,7 @@ std::string take_managed_gpus(const Entry& entry, DaemonConfig& target) {
   if (entry.kind != Kind::list) return "must be \"all\" or a list of UUIDs, not " + shown_value(entry);
   if (entry.list.empty()) return "must name at least one GPU, or be \"all\"";
   for (const std::string& uuid : entry.list) {
-    if (!uuid.starts_with("GPU-") || uuid.size() > limits::kNameBytes || has_control_characters(uuid)) {
+    if (!uuid.starts_with("GPU-") || uuid.size() > limits::kNameBytes || !is_printable_text(uuid)) {
       return json::shown(uuid) +
              " is not a GPU's UUID: write it as nvidia-smi -L shows it, like \"GPU-5c2a...\"";
     }

@@ -79,7 +79,7 @@ class Value {
 
 inline Value Document::root() const { return Value(*this, 0); }
 
-// Text from outside, safe to print in an error: quoted, at most 60 bytes, without control characters.
+// Text from outside, safe to print in an error: quoted, at most 60 bytes, what is not printable as '?'.
 std::string shown(std::string_view text);
 
 }  // namespace tranche::json

@@ -3,36 +3,40 @@
 #include <algorithm>
 
 #include "base/quantity_text.h"
+#include "base/utf8.h"
 #include "linux/digest.h"
 
 namespace tranche::machine {
 namespace {
 
-// What a job is called when nobody named it: the command's last path component, or "script".
+// What a job is called when nobody named it: the command's last path component as far as it can be
+// printed, or "script".
 std::string default_name(const api::SubmitRequest& request) {
   if (request.argv.empty()) return "script";
   const std::string& command = request.argv.front();
-  std::string base = command.substr(command.rfind('/') + 1);
-  base.erase(std::remove_if(base.begin(), base.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }),
-             base.end());
-  return base.empty() ? "job" : base.substr(0, 64);
+  constexpr size_t kBytesMax = 64;
+  const std::string base =
+      printable_part(std::string_view(command).substr(command.rfind('/') + 1), kBytesMax);
+  return base.empty() ? "job" : base;
 }
 
 // Scripts travel to their interpreter as one argument, and the kernel takes 128 KiB of one at most.
 constexpr size_t kScriptBytesMax = 120 * 1024;
 
 Result<Duration> time_limit_of(const api::SubmitRequest& request, const ClassPolicy& job_class) {
-  const Duration limit = request.time_limit.value_or(
-      std::min(job_class.time_limit_default, job_class.time_limit_max));
+  const Duration limit =
+      request.time_limit.value_or(std::min(job_class.time_limit_default, job_class.time_limit_max));
   if (limit <= Duration{}) {
-    return fail(ErrorCode::invalid_argument, "a time limit of zero would end the job at once: ask for at least 1s");
+    return fail(ErrorCode::invalid_argument,
+                "a time limit of zero would end the job at once: ask for at least 1s");
   }
   return limit;
 }
 
 }  // namespace
 
-std::string leaf_queue(const std::optional<std::string>& queue, const std::string& user, const Policy& policy) {
+std::string leaf_queue(const std::optional<std::string>& queue, const std::string& user,
+                       const Policy& policy) {
   std::string path = queue.value_or(policy.default_queue);
   if (path == user || path.ends_with("/" + user)) return path;
   return path + "/" + user;
@@ -44,24 +48,25 @@ Result<AdmittedJob> admit(const api::SubmitRequest& request, const Caller& calle
     return fail(ErrorCode::denied, "root runs no jobs: submit as the user whose work it is");
   }
   if (request.script && request.script->size() > kScriptBytesMax) {
-    return fail(ErrorCode::too_large, "the script is longer than 120 KiB: put it in a file and submit its command");
+    return fail(ErrorCode::too_large,
+                "the script is longer than 120 KiB: put it in a file and submit its command");
   }
   if (request.held && interactive) {
     return fail(ErrorCode::invalid_argument, "a job that somebody waits for cannot be held: use submit");
   }
   AdmittedJob job;
   JobSpec& spec = job.spec;
-  spec.job_class = request.job_class.value_or(interactive && request.pty ? JobClass::interactive
-                                                                         : JobClass::training);
+  spec.job_class =
+      request.job_class.value_or(interactive && request.pty ? JobClass::interactive : JobClass::training);
   const ClassPolicy& defaults = policy.for_class(spec.job_class);
   spec.owner = {caller.uid, caller.gid, caller.user};
   spec.queue = leaf_queue(request.queue, caller.user, policy);
   spec.priority = request.priority.value_or(defaults.priority);
   if (spec.priority > defaults.priority && !caller.is_operator) {
-    return fail(ErrorCode::denied, "priority " + std::to_string(spec.priority) + " is above that of the class " +
-                                       std::string(to_string(spec.job_class)) + " (" +
-                                       std::to_string(defaults.priority) +
-                                       "): ask for at most that, or have an operator raise it");
+    return fail(ErrorCode::denied,
+                "priority " + std::to_string(spec.priority) + " is above that of the class " +
+                    std::string(to_string(spec.job_class)) + " (" + std::to_string(defaults.priority) +
+                    "): ask for at most that, or have an operator raise it");
   }
   spec.preemptible = request.preemptible.value_or(defaults.preemptible);
   spec.requeue = request.requeue.value_or(false);
@@ -76,8 +81,9 @@ Result<AdmittedJob> admit(const api::SubmitRequest& request, const Caller& calle
     spec.tasks_max = request.tasks->max;
   }
   if (interactive && spec.tasks_max > 1) {
-    return fail(ErrorCode::not_available_yet,
-                "a foreground job of several tasks is not available yet: use submit, which starts all of them");
+    return fail(
+        ErrorCode::not_available_yet,
+        "a foreground job of several tasks is not available yet: use submit, which starts all of them");
   }
   if (interactive && request.array) {
     return fail(ErrorCode::invalid_argument, "an array cannot run in the foreground: use submit");

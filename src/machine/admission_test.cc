@@ -27,6 +27,20 @@ TEST(Admission, FillsInTheClassesDefaults) {
   EXPECT_EQ(job->spec.queue, "default/alice");
 }
 
+TEST(Admission, ADefaultNameCanBePrintedAndIsCutBetweenCharacters) {
+  const auto name_of = [](const std::string& command) {
+    auto odd = request();
+    odd.argv = {command};
+    return admit(odd, kAlice, Policy(), false)->name;
+  };
+  EXPECT_EQ(name_of("/bin/\u009b31mred\u202e\x1b[m"), "31mred[m");
+  EXPECT_EQ(name_of("/bin/\u009b"), "job");
+  EXPECT_EQ(name_of("/bin/"), "job");
+  std::string long_name = "x";
+  for (int i = 0; i < 40; ++i) long_name += "é";
+  EXPECT_EQ(name_of(long_name), long_name.substr(0, 63));
+}
+
 TEST(Admission, TakesIdentityFromTheKernelOnly) {
   const auto job = admit(request(), kAlice, Policy(), false);
   ASSERT_TRUE(job);
