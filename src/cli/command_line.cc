@@ -81,6 +81,10 @@ Result<void> take_option(const OptionRow& row, Arguments& arguments) {
     return fail(ErrorCode::invalid_argument,
                 name + " needs a value: " + name + " " + std::string(option.value));
   }
+  // What is not text could only be sent changed.
+  if (!is_valid_utf8(values.front())) {
+    return fail(ErrorCode::invalid_argument, name + ": " + in_quotes(values.front()) + " is not UTF-8 text");
+  }
   arguments.set(option_key(option), values.front());
   return {};
 }

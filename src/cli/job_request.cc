@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/quantity_text.h"
@@ -99,19 +100,32 @@ Result<void> take_rank(const Arguments& arguments, api::SubmitRequest& request) 
   return {};
 }
 
+// One line, however many there are.
+std::string left_out_text(const std::vector<std::string>& names) {
+  constexpr size_t kNamed = 5;
+  std::string text = names.size() == 1 ? "the variable" : "the variables";
+  for (size_t i = 0; i < std::min(names.size(), kNamed); ++i) {
+    text += (i == 0 ? " " : ", ") + in_quotes(names[i]);
+  }
+  if (names.size() > kNamed) text += " and " + std::to_string(names.size() - kNamed) + " more";
+  return text +
+         (names.size() == 1 ? " is not UTF-8 text and is left out" : " are not UTF-8 text and are left out");
+}
+
 }  // namespace
 
 Result<std::vector<std::pair<std::string, std::string>>> parse_export(
     std::string_view text, const std::vector<std::string>& environment, std::vector<std::string>& left_out) {
   std::map<std::string, std::string> chosen;
   std::map<std::string, std::string> all;
+  std::vector<std::string> no_text;
   for (const std::string& entry : environment) {
     const size_t equals = entry.find('=');
     if (equals == std::string::npos || equals == 0) continue;
     if (is_valid_utf8(entry)) {
       all.emplace(entry.substr(0, equals), entry.substr(equals + 1));
     } else {
-      left_out.push_back(entry.substr(0, equals));
+      no_text.push_back(entry.substr(0, equals));
     }
   }
   const std::vector<std::string> parts = split(text, ',');
@@ -121,6 +135,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_export(
     const bool is_word = i == 0 && equals == std::string::npos;
     if (is_word && (part == "ALL" || part == "all")) {
       chosen = all;
+      left_out = no_text;
     } else if (is_word && (part == "NONE" || part == "none" || part == "NIL")) {
       continue;
     } else if (!is_variable_name(part.substr(0, equals))) {
@@ -129,8 +144,12 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_export(
       chosen[part.substr(0, equals)] = part.substr(equals + 1);
     } else if (const auto found = all.find(part); found != all.end()) {
       chosen.insert(*found);
+    } else if (std::find(no_text.begin(), no_text.end(), part) != no_text.end() &&
+               std::find(left_out.begin(), left_out.end(), part) == left_out.end()) {
+      left_out.push_back(part);
     }
   }
+  std::erase_if(left_out, [&](const std::string& name) { return chosen.contains(name); });
   return std::vector<std::pair<std::string, std::string>>(chosen.begin(), chosen.end());
 }
 
@@ -143,13 +162,15 @@ Result<api::SubmitRequest> make_submit_request(Session& session, const Arguments
   take_text(arguments, "error", request.stderr_path);
   take_text(arguments, "input", request.stdin_path);
   request.directory = absolute(session, arguments.value_or("chdir", session.setup().directory));
+  if (!is_valid_utf8(request.directory)) {
+    return invalid("the working directory " + in_quotes(request.directory) +
+                   " is not UTF-8 text; name another one with --chdir");
+  }
   request.umask = static_cast<uint32_t>(current_umask());
   std::vector<std::string> left_out;
   TRY_OPTION(request.environment, "--export",
              parse_export(arguments.value_or("export", "ALL"), session.setup().environment, left_out));
-  for (const std::string& name : left_out) {
-    session.warn("the variable " + in_quotes(name) + " is not UTF-8 text and is left out");
-  }
+  if (!left_out.empty()) session.warn(left_out_text(left_out));
   return request;
 }
 

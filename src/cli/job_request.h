@@ -31,7 +31,8 @@ Result<ArraySpec> parse_array(std::string_view text);
 Result<api::TaskCount> parse_task_count(std::string_view text);
 // RFC 3339, "2026-12-01T08:30[:00]" and "08:30" in local time, "now+2h". Never in the past for "08:30".
 Result<Time> parse_begin(std::string_view text, Time now);
-// ALL, NONE, "ALL,A=b", "A,B=c". Variables that are not UTF-8 are left out and named in `left_out`.
+// ALL, NONE, "ALL,A=b", "A,B=c". Variables that are chosen but are not UTF-8 are left out and named in
+// `left_out`.
 Result<std::vector<std::pair<std::string, std::string>>> parse_export(
     std::string_view text, const std::vector<std::string>& environment, std::vector<std::string>& left_out);
 

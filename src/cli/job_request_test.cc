@@ -136,6 +136,25 @@ TEST(JobRequest, OtherMistakes) {
   EXPECT_NE(refused({"--export", "A B"}).find("write ALL, NONE"), std::string::npos);
 }
 
+TEST(JobRequest, ValuesThatAreNoTextAreRefused) {
+  for (const char* option : {"--name", "--output", "--error", "--input", "--chdir", "--queue", "--export",
+                             "--gpus", "--class", "--time", "--begin", "--dependency", "--array"}) {
+    for (const char* bad : {"\xff", "a\xc3(", "\xed\xa0\x80"}) {
+      const std::string message = refused({option, bad});
+      EXPECT_TRUE(message.starts_with(std::string(option) + ": '")) << message;
+      EXPECT_NE(message.find(" is not UTF-8 text"), std::string::npos) << message;
+    }
+  }
+  EXPECT_NE(refused({"--export", "A=\xff"}).find("is not UTF-8 text"), std::string::npos);
+  Session::Setup elsewhere = setup();
+  elsewhere.directory = "/home/\xff";
+  Session session(elsewhere);
+  const auto request = make_submit_request(session, Arguments());
+  ASSERT_FALSE(request);
+  EXPECT_EQ(request.error().message(),
+            "the working directory '/home/\\xff' is not UTF-8 text; name another one with --chdir");
+}
+
 TEST(Dependencies, SlurmsSpelling) {
   const auto found = parse_dependencies("afterok:7:8,afterany:9,after:1,afternotok:2");
   ASSERT_TRUE(found.has_value());
@@ -184,7 +203,14 @@ TEST(Export, ChoosesTheEnvironment) {
             (Pairs{{"A", "9"}, {"B", "2"}, {"C", "x=y"}, {"D", "4"}}));
   EXPECT_EQ(left_out, std::vector<std::string>{"BAD"});
   EXPECT_EQ(*parse_export("A,Z,D=4", environment, left_out), (Pairs{{"A", "1"}, {"D", "4"}}));
+  left_out.clear();
   EXPECT_EQ(*parse_export("NONE", environment, left_out), Pairs{});
+  EXPECT_EQ(*parse_export("A", environment, left_out), (Pairs{{"A", "1"}}));
+  EXPECT_TRUE(left_out.empty()) << "nobody asked for BAD";
+  EXPECT_EQ(*parse_export("ALL,BAD=good", {"BAD=\xff"}, left_out), (Pairs{{"BAD", "good"}}));
+  EXPECT_TRUE(left_out.empty());
+  EXPECT_EQ(*parse_export("A,BAD,BAD", environment, left_out), (Pairs{{"A", "1"}}));
+  EXPECT_EQ(left_out, std::vector<std::string>{"BAD"});
   EXPECT_EQ(*parse_export("NONE,D=4", environment, left_out), (Pairs{{"D", "4"}}));
   EXPECT_FALSE(parse_export("=4", environment, left_out).has_value());
 }

@@ -90,6 +90,21 @@ TEST(Verbs, SubmitSendsTheScriptWithTheCommandLineFirst) {
   EXPECT_TRUE(request.argv.empty());
 }
 
+TEST(Verbs, VariablesThatAreNoTextAreLeftOutWithOneLine) {
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.status = 201, .body = submitted(7)}; });
+  Session::Setup setup;
+  setup.environment = {"HOME=/home/ada"};
+  for (int i = 0; i < 7; ++i) setup.environment.push_back("BAD" + std::to_string(i) + "=\xff");
+  const Outcome outcome = run_words(daemon.socket_path(), {"submit", "-D", "/", "--", "true"}, setup);
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(
+      outcome.error,
+      "tranche: the variables 'BAD0', 'BAD1', 'BAD2', 'BAD3', 'BAD4' and 2 more are not UTF-8 text and are "
+      "left out\n");
+  for (const auto& [name, value] : only_request(daemon).environment)
+    EXPECT_FALSE(name.starts_with("BAD")) << name;
+}
+
 TEST(Verbs, AScriptsOddFileNameDoesNotRefuseTheJob) {
   const TemporaryDirectory directory;
   const std::string path = directory.path() + "/a\u200b\u009b" + std::string(200, 'b');
