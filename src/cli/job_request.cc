@@ -34,8 +34,7 @@ void take_text(const Arguments& arguments, std::string_view key, std::optional<s
   if (const std::string* value = arguments.find(key)) target = *value;
 }
 
-Result<void> take_when_and_how(const Session& session, const Arguments& arguments,
-                               api::SubmitRequest& request) {
+Result<void> take_when_and_how(Time now, const Arguments& arguments, api::SubmitRequest& request) {
   if (const std::string* value = arguments.find("time")) {
     if (*value == "0" || *value == "unlimited" || *value == "UNLIMITED" || *value == "infinite") {
       return invalid("--time: every job has a limit; write the longest that it may need, such as 7d");
@@ -46,7 +45,7 @@ Result<void> take_when_and_how(const Session& session, const Arguments& argument
     TRY_OPTION(request.grace, "--grace", parse_duration(*value));
   }
   if (const std::string* value = arguments.find("begin")) {
-    TRY_OPTION(request.begin, "--begin", parse_begin(*value, session.setup().now));
+    TRY_OPTION(request.begin, "--begin", parse_begin(*value, now));
   }
   if (const std::string* value = arguments.find("dependency")) {
     TRY_OPTION(request.dependencies, "--dependency", parse_dependencies(*value));
@@ -97,6 +96,17 @@ Result<void> take_rank(const Arguments& arguments, api::SubmitRequest& request) 
                              "a priority"));
     request.priority = static_cast<int32_t>(negative ? -priority : priority);
   }
+  return {};
+}
+
+// All that depends neither on the directory nor on the environment.
+Result<void> take_options(Time now, const Arguments& arguments, api::SubmitRequest& request) {
+  TRY(take_resources(arguments, request));
+  TRY(take_rank(arguments, request));
+  TRY(take_when_and_how(now, arguments, request));
+  take_text(arguments, "output", request.stdout_path);
+  take_text(arguments, "error", request.stderr_path);
+  take_text(arguments, "input", request.stdin_path);
   return {};
 }
 
@@ -155,12 +165,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_export(
 
 Result<api::SubmitRequest> make_submit_request(Session& session, const Arguments& arguments) {
   api::SubmitRequest request;
-  TRY(take_resources(arguments, request));
-  TRY(take_rank(arguments, request));
-  TRY(take_when_and_how(session, arguments, request));
-  take_text(arguments, "output", request.stdout_path);
-  take_text(arguments, "error", request.stderr_path);
-  take_text(arguments, "input", request.stdin_path);
+  TRY(take_options(session.setup().now, arguments, request));
   request.directory = absolute(session, arguments.value_or("chdir", session.setup().directory));
   if (!is_valid_utf8(request.directory)) {
     return invalid("the working directory " + in_quotes(request.directory) +
@@ -172,6 +177,18 @@ Result<api::SubmitRequest> make_submit_request(Session& session, const Arguments
              parse_export(arguments.value_or("export", "ALL"), session.setup().environment, left_out));
   if (!left_out.empty()) session.warn(left_out_text(left_out));
   return request;
+}
+
+Result<void> check_job_options(const Arguments& arguments) {
+  api::SubmitRequest request;
+  TRY(take_options(Time(), arguments, request));
+  std::vector<std::string> left_out;
+  TRY_OPTION(request.environment, "--export",
+             parse_export(arguments.value_or("export", "NONE"), {}, left_out));
+  request.directory = "/" + arguments.value_or("chdir", "");
+  request.argv = {"true"};
+  TRY(api::decode<api::SubmitRequest>(api::encode(request)));
+  return {};
 }
 
 }  // namespace tranche::cli

@@ -20,6 +20,10 @@ class Session;
 // clock are the session's.
 Result<api::SubmitRequest> make_submit_request(Session& session, const Arguments& arguments);
 
+// Whether the options could stand in a request: their values, how they go together, and the bounds that the
+// daemon checks of each field. For scripts' directives, whose line is known only while they are read.
+Result<void> check_job_options(const Arguments& arguments);
+
 // --- parts, for tests -------------------------------------------------------------------------------------
 // -G with --gpu-mem, --gpu-compute and --exclusive. `count` 0 is no GPU.
 Result<GpuRequest> parse_gpu_request(const Arguments& arguments);

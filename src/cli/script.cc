@@ -1,7 +1,10 @@
 #include "cli/script.h"
 
+#include <optional>
+
 #include "cli/command_line.h"
 #include "cli/job_options.h"
+#include "cli/job_request.h"
 #include "cli/text.h"
 #include "codec/limits.h"
 
@@ -32,34 +35,69 @@ Result<Arguments> parse_directive(const std::vector<std::string>& words) {
   if (!arguments.words.empty()) {
     return fail(ErrorCode::invalid_argument, in_quotes(arguments.words.front()) + " is not an option");
   }
+  TRY(check_job_options(arguments));
   return arguments;
 }
 
-Result<void> take_tranche(std::string_view line, Arguments& directives) {
-  TRY_ASSIGN(const std::vector<std::string> words, directive_words(line, "#TRANCHE"));
-  TRY_ASSIGN(Arguments found, parse_directive(words));
-  // Within one script nothing is said twice: which of the two would count is not obvious to its reader.
-  for (const OptionGroup& group : {OptionGroup{"", resource_options()}, OptionGroup{"", job_options()}}) {
-    for (const Option& option : group.options) {
-      const std::string_view key = option_key(option);
-      if (found.has(key) && directives.has(key)) {
-        return fail(ErrorCode::invalid_argument, "--" + std::string(key) + " is given twice");
+// Collects directives line by line. What contradicts each other is told of the line from which on it does.
+class DirectiveReader {
+ public:
+  // Nothing is taken from a line that is no directive.
+  Result<void> take(std::string_view line, const std::string& place, std::vector<std::string>& warnings) {
+    const bool is_native = is_directive(line, "#TRANCHE");
+    if (!is_native && !is_directive(line, "#SBATCH")) return {};
+    TRY(is_native ? take_tranche(line) : take_slurm(line, warnings));
+    const Result<void> together = check_job_options(all());
+    if (together) {
+      contradiction_.reset();
+    } else if (!contradiction_) {
+      contradiction_ = together.error().clone().with_context(place);
+    }
+    return {};
+  }
+
+  Result<Arguments> merged() const {
+    if (contradiction_) return fail(contradiction_->clone());
+    return all();
+  }
+
+ private:
+  Result<void> take_tranche(std::string_view line) {
+    TRY_ASSIGN(const std::vector<std::string> words, directive_words(line, "#TRANCHE"));
+    TRY_ASSIGN(const Arguments found, parse_directive(words));
+    // Within one script nothing is said twice: which of the two would count is not obvious to its reader.
+    for (const OptionGroup& group : {OptionGroup{"", resource_options()}, OptionGroup{"", job_options()}}) {
+      for (const Option& option : group.options) {
+        const std::string_view key = option_key(option);
+        if (found.has(key) && native_.has(key)) {
+          return fail(ErrorCode::invalid_argument, "--" + std::string(key) + " is given twice");
+        }
       }
     }
+    native_.fill_from(found);
+    return {};
   }
-  directives.fill_from(found);
-  return {};
-}
 
-Result<void> take_slurm(std::string_view line, Arguments& directives, std::vector<std::string>& warnings) {
-  TRY_ASSIGN(const std::vector<std::string> words, directive_words(line, "#SBATCH"));
-  TRY_ASSIGN(SlurmDirective translated, translate_slurm(words));
-  TRY_ASSIGN(Arguments found, parse_directive(translated.words));
-  found.fill_from(directives);  // as with Slurm, the last one holds
-  directives = std::move(found);
-  warnings.insert(warnings.end(), translated.warnings.begin(), translated.warnings.end());
-  return {};
-}
+  Result<void> take_slurm(std::string_view line, std::vector<std::string>& warnings) {
+    TRY_ASSIGN(const std::vector<std::string> words, directive_words(line, "#SBATCH"));
+    TRY_ASSIGN(SlurmDirective translated, translate_slurm(words));
+    TRY_ASSIGN(Arguments found, parse_directive(translated.words));
+    found.fill_from(slurm_);  // as with Slurm, the last one holds
+    slurm_ = std::move(found);
+    warnings = std::move(translated.warnings);
+    return {};
+  }
+
+  Arguments all() const {
+    Arguments merged = native_;
+    merged.fill_from(slurm_);
+    return merged;
+  }
+
+  Arguments native_;
+  Arguments slurm_;
+  std::optional<Error> contradiction_;  // in what was taken so far
+};
 
 }  // namespace
 
@@ -75,8 +113,7 @@ Result<Script> read_script_text(std::string text, std::string_view name) {
   if (!text.starts_with("#!")) return refuse("does not begin with a #! line, such as #!/bin/bash");
 
   Script script;
-  Arguments native;
-  Arguments slurm;
+  DirectiveReader reader;
   size_t number = 0;
   std::string_view rest = text;
   while (!rest.empty()) {
@@ -87,14 +124,11 @@ Result<Script> read_script_text(std::string text, std::string_view name) {
     if (!is_comment_or_blank(line)) break;
     const std::string place = printable(name) + ":" + std::to_string(number);
     std::vector<std::string> warnings;
-    Result<void> taken;
-    if (is_directive(line, "#TRANCHE")) taken = take_tranche(line, native);
-    if (is_directive(line, "#SBATCH")) taken = take_slurm(line, slurm, warnings);
-    if (!taken) return fail(std::move(taken).error().with_context(place));
+    const Result<void> taken = reader.take(line, place, warnings);
+    if (!taken) return fail(taken.error().clone().with_context(place));
     for (const std::string& warning : warnings) script.warnings.push_back(place + ": " + warning);
   }
-  script.directives = std::move(native);
-  script.directives.fill_from(slurm);
+  TRY_ASSIGN(script.directives, reader.merged());
   script.text = std::move(text);
   return script;
 }

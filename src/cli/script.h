@@ -20,7 +20,8 @@ struct Script {
   std::vector<std::string> warnings;  // a sentence each
 };
 
-// Errors name `name` and the line.
+// Errors name `name` and the line, also those of values: each directive must be right by itself, and all of
+// them together.
 Result<Script> read_script_text(std::string text, std::string_view name);
 
 // Words of one #SBATCH line, as the options of `submit` that mean the same.

@@ -42,6 +42,35 @@ TEST(Script, UnknownOwnDirectiveIsAnError) {
   EXPECT_NE(refused("#TRANCHE --mig 1g.10gb\n").find("not available yet"), std::string::npos);
 }
 
+TEST(Script, AValueThatIsWrongNamesItsLine) {
+  EXPECT_EQ(refused("#TRANCHE -c 4\n#TRANCHE -G 1.5\n"),
+            "train.sh:3: --gpus: '1.5' is neither a whole number of GPUs nor a part of one; write 2 or 0.5");
+  for (const char* bad :
+       {"-t soon", "--mem 20GB", "-n 0", "-c 0", "--priority high", "--class fast", "-a 5-1", "-d whenever:1",
+        "--begin yesterday", "--grace soon", "--export 1A=b", "--gpu-mem lots", "-G 0.5 --exclusive",
+        "--requeue --no-requeue", "-J '\x1b[2J'", "-J '\u009b'", "--gpu-compute 30"}) {
+    const std::string message = refused(std::string("#\n#TRANCHE ") + bad + "\n");
+    EXPECT_TRUE(message.starts_with("train.sh:3: ")) << bad << ": " << message;
+  }
+  for (const char* bad : {"--time=soon", "--mem=lots", "--gres=gpu:x:y", "--array=3-1",
+                          "--dependency=afterok", "--begin=yesterday", "--cpus-per-task=none"}) {
+    const std::string message = refused(std::string("#\n#SBATCH ") + bad + "\n#SBATCH -J x\n");
+    EXPECT_TRUE(message.starts_with("train.sh:3: ")) << bad << ": " << message;
+  }
+  EXPECT_NE(
+      refused("#TRANCHE -J " + std::string(129, 'n') + "\n").find("train.sh:2: name: must be at most 128"),
+      std::string::npos);
+}
+
+TEST(Script, AContradictionNamesTheLineThatMakesIt) {
+  EXPECT_TRUE(refused("#TRANCHE -G 0.5\n#\n#TRANCHE --gpu-compute 30%\n#TRANCHE -c 4\n")
+                  .starts_with("train.sh:4: --gpu-compute: "));
+  EXPECT_TRUE(refused("#SBATCH -G 0.5\n#TRANCHE --exclusive\n").starts_with("train.sh:3: --exclusive"));
+  // What a later line puts right was none.
+  const Script script = read("#SBATCH -G 0.5\n#TRANCHE --exclusive\n#SBATCH -G 2\n");
+  EXPECT_EQ(value(script, "gpus"), "2");
+}
+
 TEST(Script, SlurmDirectivesMeanTheSame) {
   const Script script = read(
       "#SBATCH --job-name=test\n#SBATCH -p gpu -t 1-00:00:00\n#SBATCH --gres=gpu:h100-80:2\n#SBATCH -c8\n"
