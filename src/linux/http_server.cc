@@ -175,8 +175,7 @@ void HttpServerState::admit(UniqueFd socket, bool is_unix) {
     client->peer.credentials = std::move(*credentials);
   }
   if (is_over_limit(client->owner)) {
-    log(LogLevel::warning, "connection_refused",
-        {{"uid", client->owner}, {"connections", connections.size()}});
+    note_refusal(client->owner);
     refuse(socket.get());
     return;
   }
@@ -184,12 +183,13 @@ void HttpServerState::admit(UniqueFd socket, bool is_unix) {
   address.ss_family = is_unix ? AF_UNIX : AF_INET;
   const socklen_t address_size = is_unix ? sizeof(sa_family_t) : sizeof(sockaddr_in);
   const int number = socket.get();
-  ++usage[client->owner].connections;
+  const int64_t owner = client->owner;
+  ++usage[owner].connections;
   connections[number] = std::move(client);
   // From here on the socket is libmicrohttpd's, also when it refuses it.
   if (::MHD_add_connection(daemon, socket.release(), reinterpret_cast<sockaddr*>(&address), address_size) !=
       MHD_YES) {
-    log(LogLevel::warning, "connection_refused", {{"reason", "library"}});
+    note_refusal(owner);
     if (const auto found = connections.find(number); found != connections.end())
       connection_closed(*found->second);
     return;
@@ -197,15 +197,27 @@ void HttpServerState::admit(UniqueFd socket, bool is_unix) {
   arm_sweep();
 }
 
+// A client in a loop must not fill the disk: one line a second for each user.
+void HttpServerState::note_refusal(int64_t owner) {
+  const uint64_t count = refusals.happened(owner, now());
+  if (count > 0) log_refusals(owner, count);
+  arm_sweep();
+}
+
+void HttpServerState::log_refusals(int64_t owner, uint64_t count) const {
+  log(LogLevel::warning, "connection_refused",
+      {{"uid", owner}, {"count", count}, {"connections", connections.size()}});
+}
+
 void HttpServerState::arm_sweep() {
-  if (sweep_timer != nullptr || connections.empty()) return;
+  if (sweep_timer != nullptr || (connections.empty() && refusals.is_empty())) return;
   const Duration shortest = std::min({options.heartbeat, options.request_timeout, options.response_timeout});
   const Duration period = std::clamp(Duration(shortest.count() / 2), 10 * kMillisecond, kSecond);
   sweep_timer = reactor.at(now() + period, [this] { sweep(); });
 }
 
-// Ends connections whose time is up and sends heartbeats. libmicrohttpd's own timeout counts silence, so a
-// client that sends a byte now and then would stay for ever.
+// Ends connections whose time is up, sends heartbeats and logs what was kept back. libmicrohttpd's own
+// timeout counts silence, so a client that sends a byte now and then would stay for ever.
 void HttpServerState::sweep() {
   const Duration time = now();
   for (const auto& [socket, client] : connections) {
@@ -218,6 +230,7 @@ void HttpServerState::sweep() {
     const bool is_quiet = stream != nullptr && stream->waiting.empty();  // a slow client has enough to read
     if (is_quiet && stream->last_activity + options.heartbeat <= time) stream->append(0, ":\n\n");
   }
+  refusals.tell_overdue(time, [&](int64_t owner, uint64_t count) { log_refusals(owner, count); });
   sweep_timer.reset();
   arm_sweep();
 }

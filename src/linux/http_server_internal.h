@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "linux/http_server.h"
+#include "linux/log_throttle.h"
 
 namespace tranche {
 
@@ -105,6 +106,8 @@ struct HttpServerState : std::enable_shared_from_this<HttpServerState> {
   void accept_clients(Listener& listener);
   void admit(UniqueFd socket, bool is_unix);
   bool is_over_limit(int64_t owner) const;
+  void note_refusal(int64_t owner);
+  void log_refusals(int64_t owner, uint64_t count) const;
   void pump();
   void pump_soon();
   bool close_upgraded();
@@ -149,6 +152,7 @@ struct HttpServerState : std::enable_shared_from_this<HttpServerState> {
   std::unordered_map<int, std::unique_ptr<HttpConnection>> connections;
   std::map<int64_t, Usage> usage;  // by owner
   unsigned stream_count = 0;
+  LogThrottle refusals;  // of connections, by owner
 };
 
 // Calls `gone` once if the client closes its side of `socket`. A client that sends instead is left to the

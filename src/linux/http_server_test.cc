@@ -7,12 +7,15 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <condition_variable>
 #include <future>
 #include <map>
+#include <mutex>
 #include <thread>
 
 #include "linux/files.h"
 #include "linux/http_client.h"
+#include "linux/log.h"
 #include "linux/sd_event_reactor.h"
 #include "linux/test_support.h"
 #include "linux/unix_socket.h"
@@ -243,6 +246,46 @@ TEST(HttpServer, LimitsConnectionsOfOneUserWithAnAnswer) {
   EXPECT_EQ(other.wait(), 0);
   HttpClient root(server.socket_path());
   EXPECT_EQ(root.request("GET", "/")->status, 200);
+}
+
+TEST(HttpServer, RefusingOneUserAgainAndAgainFillsNoLog) {
+  if (::getuid() != 0) GTEST_SKIP() << "needs root to be another user";
+  constexpr int kRefused = 200;
+  std::mutex mutex;
+  std::condition_variable changed;
+  uint64_t told = 0;
+  uint64_t lines = 0;
+  set_log_sink([&](LogLevel, std::string_view line) {
+    const size_t count = line.find("count=");
+    if (line.find("event=connection_refused uid=12345 ") == line.npos || count == line.npos) return;
+    const std::lock_guard lock(mutex);
+    ++lines;
+    told += static_cast<uint64_t>(std::stoi(std::string(line.substr(count + 6))));
+    changed.notify_all();
+  });
+  {
+    HttpServer::Options options;
+    options.connections_per_uid_max = 1;
+    RunningServer server(echo, options);
+    std::filesystem::permissions(std::filesystem::path(server.socket_path()).parent_path(),
+                                 std::filesystem::perms(0755));
+    ChildProcess other([&] {
+      if (::setgroups(0, nullptr) != 0 || ::setgid(12345) != 0 || ::setuid(12345) != 0) return 90;
+      HttpClient first(server.socket_path());
+      if (!first.request("GET", "/")) return 91;
+      for (int i = 0; i < kRefused; ++i) {
+        const auto reply = HttpClient(server.socket_path()).request("GET", "/");
+        if (!reply || reply->status != 503) return 1;
+      }
+      return 0;
+    });
+    EXPECT_EQ(other.wait(), 0);
+    // The client has gone: the rest is told all the same.
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(30), [&] { return told == kRefused; })) << told;
+    EXPECT_LT(lines, uint64_t{kRefused} / 2);
+  }
+  set_log_sink({});
 }
 
 TEST(HttpServer, KnowsItsPeerWithSupplementaryGroups) {
