@@ -15,31 +15,41 @@ std::string task_of(const TaskKey& task) {
   return text;
 }
 
-std::string gpu_of(GpuId gpu) { return "GPU " + std::to_string(gpu.value()); }
+// Enough of a UUID to tell the GPUs of a machine apart.
+std::string short_uuid(std::string_view uuid) {
+  constexpr size_t kBytes = std::string_view("GPU-01234567").size();
+  return printable(uuid.substr(0, kBytes));
+}
 
 std::string name(std::string_view text) { return printable(text); }
 
 // One overload a kind: what happened, without its kind's name.
-std::string text_of(const PolicyChanged& event) {
+std::string text_of(const PolicyChanged& event, const GpuNames&) {
   return std::to_string(event.policy.queues.size()) + " queues";
 }
-std::string text_of(const NodeAdded& event) { return name(event.node.name); }
-std::string text_of(const NodeRemoved& event) { return "node " + std::to_string(event.node.value()); }
-std::string text_of(const GpuAdded& event) {
-  return gpu_of(event.gpu.id) + " " + name(event.gpu.type) + " " + name(event.gpu.uuid) + " " +
-         format_memory(event.gpu.memory_usable);
+std::string text_of(const NodeAdded& event, const GpuNames&) { return name(event.node.name); }
+std::string text_of(const NodeRemoved& event, const GpuNames&) {
+  return "node " + std::to_string(event.node.value());
 }
-std::string text_of(const GpuRemoved& event) { return gpu_of(event.gpu); }
-std::string text_of(const HealthChanged& event) {
-  return gpu_of(event.gpu) + " " + std::string(to_string(event.health)) + " " + name(event.reason);
+std::string text_of(const GpuAdded& event, const GpuNames&) {
+  return "GPU " + std::to_string(event.gpu.index) + " (id " + std::to_string(event.gpu.id.value()) + ") " +
+         name(event.gpu.type) + " " + name(event.gpu.uuid) + " " + format_memory(event.gpu.memory_usable);
 }
-std::string text_of(const GpuDrained& event) {
-  return gpu_of(event.gpu) + " by " + name(event.by) + ": " + name(event.reason);
+std::string text_of(const GpuRemoved& event, const GpuNames& gpus) { return gpus.name_of(event.gpu); }
+std::string text_of(const HealthChanged& event, const GpuNames& gpus) {
+  return gpus.name_of(event.gpu) + " " + std::string(to_string(event.health)) + " " + name(event.reason);
 }
-std::string text_of(const GpuUndrained& event) { return gpu_of(event.gpu) + " by " + name(event.by); }
-std::string text_of(const Tick&) { return {}; }
-std::string text_of(const WallClockStepped& event) { return std::to_string(event.by.count()) + "ns"; }
-std::string text_of(const JobSubmitted& event) {
+std::string text_of(const GpuDrained& event, const GpuNames& gpus) {
+  return gpus.name_of(event.gpu) + " by " + name(event.by) + ": " + name(event.reason);
+}
+std::string text_of(const GpuUndrained& event, const GpuNames& gpus) {
+  return gpus.name_of(event.gpu) + " by " + name(event.by);
+}
+std::string text_of(const Tick&, const GpuNames&) { return {}; }
+std::string text_of(const WallClockStepped& event, const GpuNames&) {
+  return std::to_string(event.by.count()) + "ns";
+}
+std::string text_of(const JobSubmitted& event, const GpuNames&) {
   const JobSpec& spec = event.spec;
   std::string text = job_of(event.job) + " " + name(spec.owner.user) + " " + name(spec.queue) + " " +
                      std::string(to_string(spec.job_class));
@@ -53,59 +63,80 @@ std::string text_of(const JobSubmitted& event) {
   if (!event.array.indices.empty()) text += ", array of " + std::to_string(event.array.indices.size());
   return text + ", limit " + format_duration(spec.time_limit);
 }
-std::string text_of(const JobCancelled& event) { return job_of(event.job) + " by " + name(event.by); }
-std::string text_of(const JobHeld& event) { return job_of(event.job) + " by " + name(event.by); }
-std::string text_of(const JobReleased& event) { return job_of(event.job) + " by " + name(event.by); }
-std::string text_of(const TaskStarted& event) { return task_of(event.task); }
-std::string text_of(const TaskStartFailed& event) {
+std::string text_of(const JobCancelled& event, const GpuNames&) {
+  return job_of(event.job) + " by " + name(event.by);
+}
+std::string text_of(const JobHeld& event, const GpuNames&) {
+  return job_of(event.job) + " by " + name(event.by);
+}
+std::string text_of(const JobReleased& event, const GpuNames&) {
+  return job_of(event.job) + " by " + name(event.by);
+}
+std::string text_of(const TaskStarted& event, const GpuNames&) { return task_of(event.task); }
+std::string text_of(const TaskStartFailed& event, const GpuNames&) {
   return task_of(event.task) + (event.retry ? ", will be tried again: " : ": ") + name(event.reason);
 }
-std::string text_of(const TaskExited& event) {
+std::string text_of(const TaskExited& event, const GpuNames&) {
   std::string text = task_of(event.task) + " " + std::string(to_string(event.cause));
   if (event.signal > 0) return text + ", signal " + std::to_string(event.signal);
   return text + ", code " + std::to_string(event.code);
 }
-std::string text_of(const SliceReleased& event) { return task_of(event.task) + " " + gpu_of(event.gpu); }
+std::string text_of(const SliceReleased& event, const GpuNames& gpus) {
+  return task_of(event.task) + " " + gpus.name_of(event.gpu);
+}
 
-std::string text_of(const Start& decision) {
+std::string text_of(const Start& decision, const GpuNames& gpus) {
   std::string text = task_of(decision.task);
   for (const Slice& slice : decision.slices) {
-    text += ", " + gpu_of(slice.gpu);
+    text += ", " + gpus.name_of(slice.gpu);
     if (slice.kind != SliceKind::whole) {
       text += " " + format_thousandths(slice.compute.count()) + " " + format_memory(slice.memory);
     }
   }
   return text;
 }
-std::string text_of(const Stop& decision) {
+std::string text_of(const Stop& decision, const GpuNames&) {
   std::string text = task_of(decision.task) + " " + std::string(to_string(decision.reason));
   if (decision.beneficiary.is_set()) text += " for " + job_of(decision.beneficiary);
   return text;
 }
-std::string text_of(const End& decision) {
+std::string text_of(const End& decision, const GpuNames&) {
   return job_of(decision.job) + " " + std::string(to_string(decision.state));
 }
-std::string text_of(const Requeue& decision) {
+std::string text_of(const Requeue& decision, const GpuNames&) {
   return job_of(decision.job) + " attempt " + std::to_string(decision.attempt) + " " +
          std::string(to_string(decision.reason));
 }
-std::string text_of(const WakeAt& decision) { return format_time(decision.time); }
+std::string text_of(const WakeAt& decision, const GpuNames&) { return format_time(decision.time); }
 
-std::string described(const auto& variant) {
-  return std::visit([](const auto& value) { return text_of(value); }, variant);
+std::string described(const auto& variant, const GpuNames& gpus) {
+  return std::visit([&](const auto& value) { return text_of(value, gpus); }, variant);
 }
 
 }  // namespace
 
-std::string event_text(const JournalRow& row) {
+void GpuNames::learn(const JournalRow& row) {
+  const auto* added = std::get_if<GpuAdded>(&row.event.payload);
+  if (added == nullptr) return;
+  names_[added->gpu.id] =
+      "GPU " + std::to_string(added->gpu.index) + " (" + short_uuid(added->gpu.uuid) + ")";
+}
+
+std::string GpuNames::name_of(GpuId gpu) const {
+  const auto found = names_.find(gpu);
+  return found != names_.end() ? found->second : "GPU id " + std::to_string(gpu.value());
+}
+
+std::string event_text(const JournalRow& row, GpuNames& gpus) {
+  gpus.learn(row);
   const Event& event = row.event;
   std::string text = format_time(event.time) + " " + std::to_string(event.seq.value()) + " " +
                      std::string(event_kind(event.payload));
-  const std::string what = described(event.payload);
+  const std::string what = described(event.payload, gpus);
   if (!what.empty()) text += " " + what;
   text += "\n";
   for (const Decision& decision : row.decisions) {
-    text += "    -> " + std::string(decision_kind(decision)) + " " + described(decision) + "\n";
+    text += "    -> " + std::string(decision_kind(decision)) + " " + described(decision, gpus) + "\n";
   }
   return text;
 }

@@ -11,27 +11,37 @@
 namespace tranche::cli {
 namespace {
 
-std::string row_text(const JournalRow& row, bool json) {
-  if (!json) return event_text(row);
-  return encode_row(row.event, row.decisions, TimeSpelling::rfc3339) + "\n";
-}
+class RowPrinter {
+ public:
+  RowPrinter(Session& session, bool json) : session_(session), json_(json) {}
+
+  void print(const JournalRow& row) {
+    session_.print(json_ ? encode_row(row.event, row.decisions, TimeSpelling::rfc3339) + "\n"
+                         : event_text(row, gpus_));
+  }
+
+ private:
+  Session& session_;
+  bool json_;
+  GpuNames gpus_;
+};
 
 // Prints all rows behind `since`, page by page; returns the last one's seq.
-Result<uint64_t> print_pages(Session& session, Daemon& daemon, uint64_t since, bool json) {
+Result<uint64_t> print_pages(RowPrinter& printer, Daemon& daemon, uint64_t since) {
   while (true) {
     TRY_ASSIGN(const std::string page, daemon.get("/v1/events?since=" + std::to_string(since)));
     TRY_ASSIGN(const std::vector<JournalRow> rows, decode_event_page(page));
     const uint64_t before = since;
     for (const JournalRow& row : rows) {
       if (row.event.seq.value() <= since) continue;
-      session.print(row_text(row, json));
+      printer.print(row);
       since = row.event.seq.value();
     }
     if (since == before) return since;
   }
 }
 
-Result<int> follow(Session& session, Daemon& daemon, uint64_t since, bool json) {
+Result<int> follow(Session& session, RowPrinter& printer, Daemon& daemon, uint64_t since) {
   session.flush();
   Error broken(ErrorCode::internal, "");
   const auto received = [&](const ServerSentEvent& event) {
@@ -40,7 +50,7 @@ Result<int> follow(Session& session, Daemon& daemon, uint64_t since, bool json) 
       broken = row.error().clone();
       return false;
     }
-    session.print(row_text(*row, json));
+    printer.print(*row);
     session.flush();
     return true;
   };
@@ -61,10 +71,10 @@ Result<int> run_events(Session& session, const Arguments& arguments) {
     TRY_OPTION(const int64_t seq, "--since", parse_integer(*value, 0, INT64_MAX, "the number of an event"));
     since = static_cast<uint64_t>(seq);
   }
-  const bool json = arguments.has("json");
+  RowPrinter printer(session, arguments.has("json"));
   Daemon daemon(session);
-  TRY_ASSIGN(since, print_pages(session, daemon, since, json));
-  return arguments.has("follow") ? follow(session, daemon, since, json) : 0;
+  TRY_ASSIGN(since, print_pages(printer, daemon, since));
+  return arguments.has("follow") ? follow(session, printer, daemon, since) : 0;
 }
 
 }  // namespace tranche::cli
