@@ -39,15 +39,11 @@ class Cluster {
     }
   }
 
-  void submit() {
-    const auto user = static_cast<uint32_t>(random_.below(kUsers));
-    JobSpec spec;
-    spec.owner = {1000 + user, 100, "user" + std::to_string(user)};
-    spec.queue = "default/" + spec.owner.user;
-    spec.task.gpu.count = 1;
-    spec.task.cpu = MilliCpu(1000);
-    spec.time_limit = Duration(random_.between(1, 48) * kHour.count());
-    step(JobSubmitted{JobId(++last_job_), std::move(spec), {}});
+  void submit() { step(next_submission()); }
+
+  // As a restart does, so that the queue is full without as many decisions.
+  void restore_pending(size_t count) {
+    for (size_t i = 0; i < count; ++i) scheduler_.restore(next_event(next_submission()), {});
   }
 
   void round() {
@@ -84,9 +80,24 @@ class Cluster {
                         .labels = {}}});
   }
 
-  void step(EventPayload payload) {
+  EventPayload next_submission() {
+    const auto user = static_cast<uint32_t>(random_.below(kUsers));
+    JobSpec spec;
+    spec.owner = {1000 + user, 100, "user" + std::to_string(user)};
+    spec.queue = "default/" + spec.owner.user;
+    spec.task.gpu.count = 1;
+    spec.task.cpu = MilliCpu(1000);
+    spec.time_limit = Duration(random_.between(1, 48) * kHour.count());
+    return JobSubmitted{JobId(++last_job_), std::move(spec), {}};
+  }
+
+  Event next_event(EventPayload payload) {
     now_ = now_ + kMillisecond;
-    const Event event{EventSeq(++last_event_), now_, std::move(payload)};
+    return {EventSeq(++last_event_), now_, std::move(payload)};
+  }
+
+  void step(EventPayload payload) {
+    const Event event = next_event(std::move(payload));
     const int64_t began = monotonic_ns();
     const std::vector<Decision> decided = scheduler_.step(event);
     spans.add(monotonic_ns() - began);
@@ -109,8 +120,9 @@ class Cluster {
 Result<void> run(size_t pending, uint32_t gpus, size_t rounds) {
   Cluster cluster;
   cluster.add_nodes(gpus);
-  for (size_t i = 0; i < pending + gpus; ++i) cluster.submit();
+  for (uint32_t i = 0; i < gpus; ++i) cluster.submit();
   cluster.run_prepared();
+  cluster.restore_pending(pending);
   if (cluster.running() != gpus)
     return fail(ErrorCode::internal, "not every GPU is busy; the bench is wrong");
   cluster.spans = {};
