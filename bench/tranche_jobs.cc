@@ -17,7 +17,7 @@ namespace {
 // on.
 constexpr size_t kWarmUp = 5;
 constexpr uint64_t kPauseMs = 20;
-constexpr int64_t kPollNanoseconds = 5'000'000;
+constexpr int64_t kPollNanoseconds = 20'000'000;
 
 // When the job began, by its log, which goes.
 Result<int64_t> take_stamp(const std::string& log) {
