@@ -34,8 +34,8 @@ void tell_end(const TaskEntry& task, Value& value) {
 
 std::string reason_of(const ViewSource& source, const JobRecord& job, const Caller& caller) {
   if (job.state == JobState::pending || job.state == JobState::held) {
-    const auto why = source.engine.scheduler().why(job.id);
-    if (why) return why->reason;
+    auto reason = source.engine.scheduler().reason(job.id);
+    if (reason) return std::move(*reason);
   }
   if (!job.private_reason.empty() && is_final(job.state) && caller.may_control(job.spec->owner.uid)) {
     return job.private_reason;

@@ -125,6 +125,14 @@ std::string state_text(const Job& job) {
   return "Has ended";
 }
 
+std::string reason_text(const State& state, const Job& job, const Proof& proof) {
+  std::string text = sentence(state, job, proof);
+  if (job.requeued_for && job.is_waiting()) {
+    text += " It ran before and was " + std::string(to_string(*job.requeued_for)) + ".";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string sentence(const State& state, const Job& job, const Proof& proof) {
@@ -181,17 +189,19 @@ Result<Proof> Scheduler::proof(JobId id) const {
   return prove(*state_, state_->analysis(), *job);
 }
 
+Result<std::string> Scheduler::reason(JobId id) const {
+  TRY_ASSIGN(const Proof proof, Scheduler::proof(id));
+  return reason_text(*state_, *state_->find(id), proof);
+}
+
 Result<Explanation> Scheduler::why(JobId id) const {
   TRY_ASSIGN(Proof proof, Scheduler::proof(id));
   const Job& job = *state_->find(id);
   Explanation explanation;
   explanation.job = id;
   explanation.state = job.state;
-  explanation.reason = sentence(*state_, job, proof);
+  explanation.reason = reason_text(*state_, job, proof);
   explanation.helps = helps(job, proof);
-  if (job.requeued_for && job.is_waiting()) {
-    explanation.reason += " It ran before and was " + std::string(to_string(*job.requeued_for)) + ".";
-  }
   explanation.proof = std::move(proof);
   TRY_ASSIGN(explanation.forecast, forecast(id));
   return explanation;

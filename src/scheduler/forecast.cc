@@ -82,6 +82,8 @@ Result<Forecast> Scheduler::forecast(JobId id) const {
   }
   if (!job->is_waiting()) return Forecast{.known = true, .start = job->started, .position = 0};
   Forecast forecast{.known = false, .start = {}, .position = position_of(id, waiting_order())};
+  // Held by somebody: no imagined future releases it.
+  if (job->held) return forecast;
   forecast.start = Future(*state_).start_of(id);
   forecast.known = forecast.start.is_set();
   return forecast;

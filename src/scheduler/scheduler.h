@@ -71,6 +71,7 @@ class Scheduler {
 
   // Read only. `job` unknown or final: not_found.
   Result<Explanation> why(JobId job) const;
+  Result<std::string> reason(JobId job) const;  // the sentence of why() alone: without a forecast, so cheap
   Result<Proof> proof(JobId job) const;
   Result<Forecast> forecast(JobId job) const;
   // When would this start if it were submitted now? check() has accepted it.
