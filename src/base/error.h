@@ -8,19 +8,19 @@
 namespace tranche {
 
 // X(code, HTTP status, exit code of the command line). The code's text is also the `type` of an API error.
-#define TRANCHE_ERROR_CODES(X)       \
-  X(invalid_argument, 400, 2)        \
-  X(not_available_yet, 501, 2)       \
-  X(never_fits, 422, 3)              \
-  X(denied, 403, 3)                  \
-  X(over_limit, 429, 3)              \
-  X(not_found, 404, 4)               \
-  X(conflict, 409, 1)                \
-  X(too_large, 413, 2)               \
-  X(storage_full, 507, 1)            \
-  X(unavailable, 503, 5)             \
-  X(timed_out, 504, 1)               \
-  X(corrupt, 500, 1)                 \
+#define TRANCHE_ERROR_CODES(X) \
+  X(invalid_argument, 400, 2)  \
+  X(not_available_yet, 501, 2) \
+  X(never_fits, 422, 3)        \
+  X(denied, 403, 3)            \
+  X(over_limit, 429, 3)        \
+  X(not_found, 404, 4)         \
+  X(conflict, 409, 1)          \
+  X(too_large, 413, 2)         \
+  X(storage_full, 507, 1)      \
+  X(unavailable, 503, 5)       \
+  X(timed_out, 504, 1)         \
+  X(corrupt, 500, 1)           \
   X(internal, 500, 1)
 
 enum class ErrorCode {

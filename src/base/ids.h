@@ -23,11 +23,11 @@ class Id {
 };
 
 using JobId = Id<struct JobKind>;
-using ArrayId = Id<struct ArrayKind>;              // the job id of an array's first element
-using EventSeq = Id<struct EventKind>;             // position in the event log
+using ArrayId = Id<struct ArrayKind>;   // the job id of an array's first element
+using EventSeq = Id<struct EventKind>;  // position in the event log
 using ReservationId = Id<struct ReservationKind>;
-using NodeId = Id<struct NodeKind, uint32_t>;      // given by NodeAdded
-using GpuId = Id<struct GpuKind, uint32_t>;        // given by GpuAdded, which also tells its UUID
+using NodeId = Id<struct NodeKind, uint32_t>;  // given by NodeAdded
+using GpuId = Id<struct GpuKind, uint32_t>;    // given by GpuAdded, which also tells its UUID
 
 }  // namespace tranche
 

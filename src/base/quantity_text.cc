@@ -59,11 +59,20 @@ Result<Duration> parse_unit_duration(std::string_view text) {
     if (!take_number(rest, &value) || rest.empty()) return refuse(text, kDurationAdvice);
     int64_t unit = 0;
     switch (rest.front()) {
-      case 's': unit = 1; break;
-      case 'm': unit = 60; break;
-      case 'h': unit = 3600; break;
-      case 'd': unit = 86400; break;
-      default: return refuse(text, kDurationAdvice);
+      case 's':
+        unit = 1;
+        break;
+      case 'm':
+        unit = 60;
+        break;
+      case 'h':
+        unit = 3600;
+        break;
+      case 'd':
+        unit = 86400;
+        break;
+      default:
+        return refuse(text, kDurationAdvice);
     }
     rest.remove_prefix(1);
     if (unit >= previous_unit) return refuse(text, kDurationAdvice);
@@ -172,13 +181,26 @@ Result<MiB> parse_memory(std::string_view text) {
   if (rest.size() > 1) return refuse(text, kMemoryAdvice);
   int64_t mebibytes = value;
   switch (rest.empty() ? 'M' : rest.front()) {
-    case 'K': case 'k': mebibytes = (value + 1023) / 1024; break;
-    case 'M': case 'm': break;
-    case 'G': case 'g': mebibytes = value > kMemoryMax.count() ? kMemoryMax.count() + 1 : value << 10; break;
-    case 'T': case 't': mebibytes = value > kMemoryMax.count() ? kMemoryMax.count() + 1 : value << 20; break;
-    default: return refuse(text, kMemoryAdvice);
+    case 'K':
+    case 'k':
+      mebibytes = (value + 1023) / 1024;
+      break;
+    case 'M':
+    case 'm':
+      break;
+    case 'G':
+    case 'g':
+      mebibytes = value > kMemoryMax.count() ? kMemoryMax.count() + 1 : value << 10;
+      break;
+    case 'T':
+    case 't':
+      mebibytes = value > kMemoryMax.count() ? kMemoryMax.count() + 1 : value << 20;
+      break;
+    default:
+      return refuse(text, kMemoryAdvice);
   }
-  if (mebibytes > kMemoryMax.count()) return refuse(text, "is more than 1024T, the most that can be asked for");
+  if (mebibytes > kMemoryMax.count())
+    return refuse(text, "is more than 1024T, the most that can be asked for");
   return MiB(mebibytes);
 }
 
@@ -286,8 +308,8 @@ Result<Time> parse_time(std::string_view text) {
                       take_char(rest, '-') && take_digits(rest, 2, &day) && take_char(rest, 'T') &&
                       take_digits(rest, 2, &hour) && take_char(rest, ':') && take_digits(rest, 2, &minute) &&
                       take_char(rest, ':') && take_digits(rest, 2, &second);
-  if (!shaped || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || second > 59 || year < 1970 ||
-      year > 2200) {
+  if (!shaped || month < 1 || month > 12 || day < 1 || hour > 23 || minute > 59 || second > 59 ||
+      year < 1970 || year > 2200) {
     return refuse(text, kAdvice);
   }
   int64_t nanoseconds = 0;

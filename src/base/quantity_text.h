@@ -13,7 +13,7 @@
 
 namespace tranche {
 
-inline constexpr MiB kMemoryMax{int64_t{1} << 30};          // 1 PiB
+inline constexpr MiB kMemoryMax{int64_t{1} << 30};  // 1 PiB
 inline constexpr Duration kDurationMax{366 * kDay.count()};
 
 // Sizes: bare is MiB; K, M, G, T (also Ki, KiB, ... ) are binary. "GB" is refused with a hint. K rounds up.

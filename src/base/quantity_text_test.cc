@@ -19,7 +19,8 @@ TEST(Memory, RefusesWhatCouldMeanTwoThings) {
   const auto decimal = parse_memory("20GB");
   ASSERT_FALSE(decimal);
   EXPECT_NE(decimal.error().message().find("write G"), std::string::npos);
-  for (const char* bad : {"", "G", "-1G", "1.5G", "1e3", "NaN", "20 G", "20X", "99999999999999999999", "2000T"}) {
+  for (const char* bad :
+       {"", "G", "-1G", "1.5G", "1e3", "NaN", "20 G", "20X", "99999999999999999999", "2000T"}) {
     EXPECT_FALSE(parse_memory(bad)) << bad;
   }
 }
@@ -44,7 +45,8 @@ TEST(Durations, ReadsUnitsAndSlurmForms) {
 }
 
 TEST(Durations, RefusesNonsense) {
-  for (const char* bad : {"", "m", "-5", "1m1h", "1h1h", "5x", "1:2:3:4", "1:", "1e9", "999999999999", "400d"}) {
+  for (const char* bad :
+       {"", "m", "-5", "1m1h", "1h1h", "5x", "1:2:3:4", "1:", "1e9", "999999999999", "400d"}) {
     EXPECT_FALSE(parse_duration(bad)) << bad;
   }
 }
@@ -74,7 +76,8 @@ TEST(Times, AreRfc3339WithNineDigits) {
   EXPECT_EQ(parse_time("2026-11-30T11:29:47.000000001Z")->nanoseconds(), 1'796'038'187'000'000'001);
   EXPECT_EQ(parse_time("1970-01-01T00:00:00Z")->nanoseconds(), 0);
   EXPECT_EQ(parse_time("2024-02-29T00:00:00.5Z")->nanoseconds(), 1'709'164'800'500'000'000);
-  for (const char* bad : {"2023-02-29T00:00:00Z", "2026-11-30", "2026-13-01T00:00:00Z", "2026-11-30T11:29:47"}) {
+  for (const char* bad :
+       {"2023-02-29T00:00:00Z", "2026-11-30", "2026-13-01T00:00:00Z", "2026-11-30T11:29:47"}) {
     EXPECT_FALSE(parse_time(bad)) << bad;
   }
 }

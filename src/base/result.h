@@ -22,15 +22,15 @@ inline tl::unexpected<Error> fail(Error error) { return tl::unexpected<Error>(st
 #define TRANCHE_CONCAT(a, b) TRANCHE_CONCAT_(a, b)
 
 // Returns the error of `expression` (a Result) from the enclosing function, or goes on.
-#define TRY(expression)                                                             \
-  do {                                                                              \
-    auto try_result_ = (expression);                                                \
-    if (!try_result_) return ::tranche::fail(std::move(try_result_).error());       \
+#define TRY(expression)                                                       \
+  do {                                                                        \
+    auto try_result_ = (expression);                                          \
+    if (!try_result_) return ::tranche::fail(std::move(try_result_).error()); \
   } while (false)
 
 // `TRY_ASSIGN(auto value, f());` declares or assigns the value of a Result, or returns its error.
 #define TRY_ASSIGN(target, expression) TRY_ASSIGN_(target, expression, TRANCHE_CONCAT(try_, __LINE__))
-#define TRY_ASSIGN_(target, expression, temporary)                        \
-  auto temporary = (expression);                                          \
-  if (!temporary) return ::tranche::fail(std::move(temporary).error());   \
+#define TRY_ASSIGN_(target, expression, temporary)                      \
+  auto temporary = (expression);                                        \
+  if (!temporary) return ::tranche::fail(std::move(temporary).error()); \
   target = std::move(*temporary)

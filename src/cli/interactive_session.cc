@@ -1,4 +1,3 @@
-#include "cli/raw_terminal.h"
 #include "cli/interactive_session.h"
 
 #include <unistd.h>
@@ -7,6 +6,7 @@
 #include "cli/attached_job.h"
 #include "cli/daemon.h"
 #include "cli/job_text.h"
+#include "cli/raw_terminal.h"
 #include "cli/session.h"
 #include "cli/text.h"
 #include "codec/limits.h"
@@ -49,7 +49,8 @@ Result<int> run_interactive(Session& session, std::string_view target, std::stri
   if (terminal) {
     // In the request, since a waiting client sends nothing: right from the job's first instruction.
     const WindowSize size = window_size(session.setup().input);
-    headers.push_back({"Tranche-Terminal-Size", std::to_string(size.rows) + "x" + std::to_string(size.columns)});
+    headers.push_back(
+        {"Tranche-Terminal-Size", std::to_string(size.rows) + "x" + std::to_string(size.columns)});
   }
   TRY_ASSIGN(HttpClient::Upgraded upgraded,
              daemon.http().upgrade("POST", target, "tranche-attach", headers, body));

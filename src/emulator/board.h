@@ -25,10 +25,10 @@ struct Board {
   Architecture architecture;
   Brand brand;
   uint32_t compute_major, compute_minor;
-  uint32_t memory_mib;           // NVML's total
-  uint32_t reserve_mib;          // held by the driver: total - reserve is what CUDA programs can have
-  uint32_t context_mib;          // device memory that one CUDA context takes
-  uint32_t multiprocessors;      // SMs
+  uint32_t memory_mib;       // NVML's total
+  uint32_t reserve_mib;      // held by the driver: total - reserve is what CUDA programs can have
+  uint32_t context_mib;      // device memory that one CUDA context takes
+  uint32_t multiprocessors;  // SMs
   uint32_t threads_per_multiprocessor;
   uint32_t cores_per_multiprocessor;
   uint32_t shared_kib_per_multiprocessor;  // shared memory; a block may opt in to 1 KiB less
@@ -40,10 +40,10 @@ struct Board {
   uint32_t temperature_idle, temperature_busy;  // degrees Celsius when idle and when always busy
   uint32_t temperature_slowdown, temperature_shutdown;
   uint32_t pcie_generation, pcie_width;
-  uint32_t nvlinks;              // 0: no NVLink
-  uint32_t pci_device_id;        // the device half of NVML's pciDeviceId
+  uint32_t nvlinks;        // 0: no NVLink
+  uint32_t pci_device_id;  // the device half of NVML's pciDeviceId
   bool ecc;
-  bool fan;                      // has a fan of its own that NVML can read
+  bool fan;  // has a fan of its own that NVML can read
   bool mig_capable;
 };
 

@@ -23,30 +23,30 @@ std::string default_state_directory();
 
 // One GPU at one moment, as NVML tells it.
 struct GpuReading {
-  uint64_t total_bytes;     // all of it, the driver's reserve included
+  uint64_t total_bytes;  // all of it, the driver's reserve included
   uint64_t reserve_bytes;
-  uint64_t used_bytes;      // by processes, without the reserve
-  uint32_t utilisation_percent;         // of the newest complete sample period (1/6 s): lags as NVML does
+  uint64_t used_bytes;           // by processes, without the reserve
+  uint32_t utilisation_percent;  // of the newest complete sample period (1/6 s): lags as NVML does
   uint32_t memory_utilisation_percent;
-  uint64_t busy_ns;         // time with at least one kernel since the server was made; the oracle
+  uint64_t busy_ns;  // time with at least one kernel since the server was made; the oracle
   uint64_t energy_millijoules;
   uint32_t power_milliwatts;
-  uint32_t temperature;     // degrees Celsius
+  uint32_t temperature;  // degrees Celsius
   uint32_t fan_percent;
   uint32_t clock_mhz, memory_clock_mhz;
   uint32_t performance_state;  // 0 busy or with a context, 8 idle
-  uint64_t time_ns;         // when this was read
+  uint64_t time_ns;            // when this was read
 };
 
 // One process on one GPU.
 struct ProcessReading {
-  int32_t pid;              // as the reader sees it; 0 if it lives in a PID namespace out of sight
-  uint64_t start_ticks;     // field 22 of /proc/PID/stat
+  int32_t pid;           // as the reader sees it; 0 if it lives in a PID namespace out of sight
+  uint64_t start_ticks;  // field 22 of /proc/PID/stat
   uint64_t contexts;
-  uint64_t used_bytes;      // with its contexts
-  uint64_t context_bytes;   // the part of used_bytes that is contexts
+  uint64_t used_bytes;     // with its contexts
+  uint64_t context_bytes;  // the part of used_bytes that is contexts
   uint64_t peak_bytes;
-  uint64_t busy_ns;         // GPU time it has had; the oracle
+  uint64_t busy_ns;  // GPU time it has had; the oracle
   uint64_t launches;
   uint32_t utilisation_percent;  // its share of the newest complete sample period
   uint64_t sample_time_ns;       // end of that period

@@ -153,8 +153,8 @@ TEST_F(DeviceModelTest, AKilledProcessLeavesNothing) {
 }
 
 TEST_F(DeviceModelTest, AWaiterGoesOnWhenItsNeighbourIsKilled) {
-  const pid_t child = spawn_until_ready(
-      [](DeviceModel& model, uint32_t slot) { model.launch(slot, 0, 3'600'000'000'000); });
+  const pid_t child =
+      spawn_until_ready([](DeviceModel& model, uint32_t slot) { model.launch(slot, 0, 3'600'000'000'000); });
   const uint32_t slot = *model_->enter();
   const Launched mine = model_->launch(slot, 0, 3'000'000'000'000);
   std::thread waiter([&] { model_->wait(0, mine.tag); });
@@ -185,6 +185,7 @@ TEST_F(DeviceModelTest, AChildOfAForkIsNotItsParent) {
       sigemptyset(&only_term);
       sigaddset(&only_term, SIGTERM);
       sigprocmask(SIG_BLOCK, &only_term, nullptr);
+      alarm(10);  // if the parent died before prctl(), nothing would ever come
       int number = 0;
       sigwait(&only_term, &number);
       sleep(1);
@@ -207,8 +208,10 @@ TEST_F(DeviceModelTest, KillsAtRandomMomentsLeaveTheLedgerExact) {
     for (;;) {
       const auto gpu = static_cast<uint32_t>(steps.below(2));
       const uint64_t bytes = (1 + steps.below(1000)) * kMebibytes;
-      if (model.charge(slot, gpu, bytes)) model.discharge(slot, gpu, bytes / 2);
-      else model.discharge(slot, gpu, 500 * kMebibytes);
+      if (model.charge(slot, gpu, bytes))
+        model.discharge(slot, gpu, bytes / 2);
+      else
+        model.discharge(slot, gpu, 500 * kMebibytes);
       model.launch(slot, gpu, steps.below(1'000'000));
     }
   };
@@ -256,8 +259,12 @@ TEST(RobustLockTest, TheNextHolderRepairsWhatADeadOneLeft) {
   }
   waitpid(child, nullptr, 0);
   int repairs = 0;
-  { RobustLock lock(*mutex, [&] { ++repairs; }); }
-  { RobustLock lock(*mutex, [&] { ++repairs; }); }
+  {
+    RobustLock lock(*mutex, [&] { ++repairs; });
+  }
+  {
+    RobustLock lock(*mutex, [&] { ++repairs; });
+  }
   EXPECT_EQ(repairs, 1);
   munmap(memory, 4096);
 }

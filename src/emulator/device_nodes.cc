@@ -61,9 +61,7 @@ Result<void> make_node(const std::string& path, uint32_t node_minor) {
 
 }  // namespace
 
-DeviceNode gpu_node(uint32_t gpu_minor) {
-  return {"nvidia" + std::to_string(gpu_minor), gpu_minor};
-}
+DeviceNode gpu_node(uint32_t gpu_minor) { return {"nvidia" + std::to_string(gpu_minor), gpu_minor}; }
 DeviceNode control_node() { return {"nvidiactl", kControlNumber}; }
 DeviceNode memory_node() { return {"nvidia-uvm", kMemoryNumber}; }
 

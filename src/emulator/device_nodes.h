@@ -21,7 +21,7 @@ struct DeviceNode {
 };
 
 inline constexpr uint32_t kLoopMajor = 7;
-inline constexpr uint32_t kNvidiaMajor = 195;  // char major of a real driver's nodes
+inline constexpr uint32_t kNvidiaMajor = 195;          // char major of a real driver's nodes
 inline constexpr uint32_t kFirstLoopMinor = 1u << 16;  // far above any loop device in use
 inline constexpr uint32_t kMinorsPerServer = 512;
 // How many servers can stand side by side without sharing loop devices: minors have 20 bits.

@@ -35,8 +35,9 @@ void read_sensors(const Board& board, const Timeline& timeline, uint64_t created
   reading.memory_utilisation_percent = reading.utilisation_percent * 2 / 5;
 
   const uint64_t span_mw = (board.power_limit_mw - board.power_idle_mw) * kBusyPowerPercent / 100;
-  reading.power_milliwatts = board.power_idle_mw +
-                             static_cast<uint32_t>(span_mw * average_percent(timeline, period, kPeriodsForPower) / 100);
+  reading.power_milliwatts =
+      board.power_idle_mw +
+      static_cast<uint32_t>(span_mw * average_percent(timeline, period, kPeriodsForPower) / 100);
   const uint64_t up_us = (timeline.now - std::min(created_ns, timeline.now)) / 1000;
   reading.energy_millijoules =
       board.power_idle_mw * up_us / 1'000'000 + span_mw * (timeline.busy_ns / 1000) / 1'000'000;
@@ -107,8 +108,8 @@ std::vector<UtilisationSample> DeviceModel::samples(uint32_t gpu, uint64_t since
   std::vector<UtilisationSample> samples;
   for (; period <= newest; ++period) {
     if ((period + 1) * kSamplePeriodNs <= since_ns) continue;
-    samples.push_back({(period + 1) * kSamplePeriodNs,
-                       percent_of(timeline.history.busy_in(period), kSamplePeriodNs)});
+    samples.push_back(
+        {(period + 1) * kSamplePeriodNs, percent_of(timeline.history.busy_in(period), kSamplePeriodNs)});
   }
   return samples;
 }

@@ -72,14 +72,15 @@ Result<ServerDescription> parse_server_description(std::string_view text) {
     }
   }
   if (server.gpus.empty()) {
-    return fail(ErrorCode::invalid_argument, "the server has no GPU; add a line such as \"board = h100-80:4\"");
+    return fail(ErrorCode::invalid_argument,
+                "the server has no GPU; add a line such as \"board = h100-80:4\"");
   }
   return server;
 }
 
 Result<void> check_driver_version(std::string_view version) {
-  const bool digits_and_dots = std::all_of(version.begin(), version.end(),
-                                           [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
+  const bool digits_and_dots =
+      std::all_of(version.begin(), version.end(), [](char c) { return c == '.' || (c >= '0' && c <= '9'); });
   const size_t dot = version.find('.');
   if (!digits_and_dots || dot != 3 || version.size() > kMaxVersionBytes || version.back() == '.') {
     return fail(ErrorCode::invalid_argument,
@@ -94,8 +95,14 @@ int32_t cuda_version_of_driver(std::string_view driver_version) {
     int32_t cuda;
   };
   // The CUDA release each driver branch came with (CUDA toolkit release notes).
-  constexpr std::array<Release, 9> kReleases{{{525, 12000}, {530, 12010}, {535, 12020}, {545, 12030},
-                                              {550, 12040}, {560, 12060}, {565, 12070}, {570, 12080},
+  constexpr std::array<Release, 9> kReleases{{{525, 12000},
+                                              {530, 12010},
+                                              {535, 12020},
+                                              {545, 12030},
+                                              {550, 12040},
+                                              {560, 12060},
+                                              {565, 12070},
+                                              {570, 12080},
                                               {575, 12090}}};
   int branch = 0;
   std::from_chars(driver_version.data(), driver_version.data() + driver_version.size(), branch);

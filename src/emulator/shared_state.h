@@ -27,11 +27,11 @@ struct GpuIdentity {
   std::array<char, 48> uuid_text;  // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
   std::array<uint8_t, 16> uuid;
   std::array<char, 24> serial;
-  uint32_t board;                  // index into boards()
-  uint32_t minor;                  // N of /dev/nvidiaN
+  uint32_t board;  // index into boards()
+  uint32_t minor;  // N of /dev/nvidiaN
   uint32_t pci_domain, pci_bus, pci_device;
-  uint64_t memory_bytes;           // NVML's total
-  uint64_t reserve_bytes;          // the driver's own
+  uint64_t memory_bytes;   // NVML's total
+  uint64_t reserve_bytes;  // the driver's own
 };
 
 struct SharedGpu {
@@ -47,11 +47,11 @@ struct SharedGpu {
 // reuse of process ids can confuse and which works across PID namespaces.
 struct SharedProcess {
   std::atomic<uint32_t> in_use;
-  int32_t pid;              // in the process's own PID namespace
-  uint64_t pid_namespace;   // inode of that namespace
-  uint64_t start_ticks;     // field 22 of /proc/PID/stat
-  uint64_t image;           // random number of this execution (AT_RANDOM)
-  uint64_t came_ns;         // CLOCK_MONOTONIC
+  int32_t pid;             // in the process's own PID namespace
+  uint64_t pid_namespace;  // inode of that namespace
+  uint64_t start_ticks;    // field 22 of /proc/PID/stat
+  uint64_t image;          // random number of this execution (AT_RANDOM)
+  uint64_t came_ns;        // CLOCK_MONOTONIC
 };
 
 // What one process has of one GPU.

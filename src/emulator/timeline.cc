@@ -121,8 +121,10 @@ uint64_t time_reached(const Timeline& timeline, uint64_t tag) {
   uint64_t low = begin, high = end;
   while (low < high) {
     const uint64_t middle = low + (high - low) / 2;
-    if (breakpoint(timeline, middle).virtual_time >= tag) high = middle;
-    else low = middle + 1;
+    if (breakpoint(timeline, middle).virtual_time >= tag)
+      high = middle;
+    else
+      low = middle + 1;
   }
   if (low == begin) return begin == end ? timeline.now : breakpoint(timeline, begin).time;
   const Timeline::Breakpoint& start = breakpoint(timeline, low - 1);

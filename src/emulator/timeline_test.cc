@@ -132,7 +132,8 @@ TEST_F(TimelineTest, RandomHistoriesConserveTime) {
       EXPECT_GE(expected_time(*timeline, processes, tag), timeline->now);
     }
     uint64_t last = 0;
-    for (uint32_t slot = 0; slot < processes.count(); ++slot) last = std::max(last, processes.of(slot).finish_tag);
+    for (uint32_t slot = 0; slot < processes.count(); ++slot)
+      last = std::max(last, processes.of(slot).finish_tag);
     const uint64_t expected = expected_time(*timeline, processes, last);
     advance(*timeline, processes, timeline->now + 100'000'000);
     EXPECT_EQ(timeline->active_count, 0u);

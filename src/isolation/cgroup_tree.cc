@@ -74,8 +74,10 @@ CgroupMounts parse_cgroup_mounts(std::string_view mountinfo) {
 Outcome<void> enable_controllers(int folder) {
   TRY_ASSIGN(const std::string available, read_text_at(folder, "cgroup.controllers"));
   std::string wanted;
-  for (const std::string_view word : split(std::string_view(available).substr(0, available.find('\n')), ' ')) {
-    if (word == "memory" || word == "cpu" || word == "pids") wanted += (wanted.empty() ? "+" : " +") + std::string(word);
+  for (const std::string_view word :
+       split(std::string_view(available).substr(0, available.find('\n')), ' ')) {
+    if (word == "memory" || word == "cpu" || word == "pids")
+      wanted += (wanted.empty() ? "+" : " +") + std::string(word);
   }
   if (wanted.empty()) return {};
   return write_text_at(folder, "cgroup.subtree_control", wanted);
@@ -86,7 +88,8 @@ Outcome<CgroupTree> CgroupTree::open(const std::string& name) {
   TRY_ASSIGN(const std::string mountinfo, read_text_at(AT_FDCWD, "/proc/self/mountinfo"));
   const CgroupMounts mounts = parse_cgroup_mounts(mountinfo);
   if (mounts.unified.empty()) {
-    return failed(ENODEV, "no cgroup2 hierarchy is mounted; mount one (mount -t cgroup2 none /sys/fs/cgroup/unified)");
+    return failed(
+        ENODEV, "no cgroup2 hierarchy is mounted; mount one (mount -t cgroup2 none /sys/fs/cgroup/unified)");
   }
   CgroupTree tree;
   tree.mounts_ = mounts;
@@ -108,7 +111,8 @@ Outcome<CgroupTree> CgroupTree::open(const std::string& name) {
 Outcome<void> CgroupTree::hold() const {
   for (const int root : {unified(), v1_memory(), v1_cpu(), v1_pids()}) {
     if (root < 0) continue;
-    if (::mkdirat(root, "hold", 0755) != 0 && errno != EEXIST) return call_failed("making the holder's cgroup");
+    if (::mkdirat(root, "hold", 0755) != 0 && errno != EEXIST)
+      return call_failed("making the holder's cgroup");
     TRY(write_text_at(root, "hold/cgroup.procs", "0"));
   }
   if (has_unified_controllers_) TRY(enable_controllers(unified()));

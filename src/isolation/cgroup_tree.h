@@ -1,5 +1,5 @@
-// The delegated subtrees that tasks live in: one in the unified hierarchy, which carries identity, device filter,
-// freeze and kill, and where the host is hybrid one in each v1 hierarchy of memory, cpu and pids.
+// The delegated subtrees that tasks live in: one in the unified hierarchy, which carries identity, device
+// filter, freeze and kill, and where the host is hybrid one in each v1 hierarchy of memory, cpu and pids.
 //
 // All paths are opened once; tasks are made relative to these descriptors.
 #pragma once
@@ -41,7 +41,8 @@ class CgroupTree {
   // Moves the calling process into `<root>/hold` of every hierarchy: what the holder does so that the subtree
   // stays delegated. Inner nodes of v2 may hold no process, hence a folder of its own.
   Outcome<void> hold() const;
-  // The end of hold(): moves the calling process to the top and removes what open() made, as far as it is empty.
+  // The end of hold(): moves the calling process to the top and removes what open() made, as far as it is
+  // empty.
   void leave_and_remove() const;
 
  private:

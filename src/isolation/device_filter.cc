@@ -37,7 +37,8 @@ bpf_insn instruction(unsigned code, uint8_t destination, uint8_t source, int16_t
 class FilterProgram {
  public:
   FilterProgram() {
-    // struct bpf_cgroup_dev_ctx { u32 access_type; u32 major; u32 minor; }, access_type = access << 16 | type.
+    // struct bpf_cgroup_dev_ctx { u32 access_type; u32 major; u32 minor; }, access_type = access << 16 |
+    // type.
     add(BPF_LDX | BPF_MEM | BPF_W, kType, kContext, 0, 0);
     add(BPF_LDX | BPF_MEM | BPF_W, kMajor, kContext, 4, 0);
     add(BPF_LDX | BPF_MEM | BPF_W, kMinor, kContext, 8, 0);
@@ -67,7 +68,8 @@ class FilterProgram {
     attributes.insn_cnt = static_cast<uint32_t>(code_.size());
     attributes.license = reinterpret_cast<uint64_t>(kLicense);
     memcpy(attributes.prog_name, "tranche_devices", sizeof "tranche_devices");
-    FileDescriptor program(static_cast<int>(::syscall(SYS_bpf, BPF_PROG_LOAD, &attributes, sizeof attributes)));
+    FileDescriptor program(
+        static_cast<int>(::syscall(SYS_bpf, BPF_PROG_LOAD, &attributes, sizeof attributes)));
     if (!program) return call_failed("loading the device filter");
     return program;
   }
@@ -88,9 +90,10 @@ class FilterProgram {
 void allow_ordinary_nodes(FilterProgram& program) {
   constexpr uint32_t kMemoryMajor = 1;
   for (const uint32_t minor : {3U, 5U, 7U, 8U, 9U}) program.allow(false, kMemoryMajor, minor);
-  program.allow(false, 5, 0);     // tty
-  program.allow(false, 5, 2);     // ptmx
-  program.allow(false, 10, 229);  // fuse: rootless containers and sshfs; open to everyone on every distribution
+  program.allow(false, 5, 0);  // tty
+  program.allow(false, 5, 2);  // ptmx
+  program.allow(false, 10,
+                229);  // fuse: rootless containers and sshfs; open to everyone on every distribution
   for (uint32_t major = 136; major <= 143; ++major) program.allow(false, major, kAnyMinor);  // pts
 }
 
@@ -99,7 +102,8 @@ void allow_ordinary_nodes(FilterProgram& program) {
 Outcome<DeviceNode> find_device_node(const std::string& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) return call_failed(path);
-  if (!S_ISCHR(status.st_mode) && !S_ISBLK(status.st_mode)) return failed(ENODEV, path + " is not a device node");
+  if (!S_ISCHR(status.st_mode) && !S_ISBLK(status.st_mode))
+    return failed(ENODEV, path + " is not a device node");
   return DeviceNode{S_ISBLK(status.st_mode), major(status.st_rdev), minor(status.st_rdev)};
 }
 

@@ -1,6 +1,6 @@
 // Which device nodes a task may open: a BPF program of type CGROUP_DEVICE on its cgroup, default deny. Rules
-// compare type, major and minor, so renamed or newly made nodes of another device gain nothing; making nodes is
-// denied altogether.
+// compare type, major and minor, so renamed or newly made nodes of another device gain nothing; making nodes
+// is denied altogether.
 #pragma once
 
 #include <cstdint>

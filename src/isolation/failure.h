@@ -1,5 +1,5 @@
-// What went wrong on the root side: an errno for programs and a sentence for people. The daemon's ErrorCode is
-// not used here, because these travel in fixed-width messages whose status is an errno.
+// What went wrong on the root side: an errno for programs and a sentence for people. The daemon's ErrorCode
+// is not used here, because these travel in fixed-width messages whose status is an errno.
 #pragma once
 
 #include <string>

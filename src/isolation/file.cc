@@ -38,7 +38,8 @@ Outcome<FileDescriptor> open_root_folder_at(int folder, const char* name) {
   if (::fstat(opened.get(), &status) != 0) return call_failed(name);
   const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
   if (status.st_uid != 0 || (others_write && (status.st_mode & S_ISVTX) == 0)) {
-    return failed(EPERM, std::string(name) + " must belong to root and be writable by root alone (or sticky)");
+    return failed(EPERM,
+                  std::string(name) + " must belong to root and be writable by root alone (or sticky)");
   }
   return opened;
 }
@@ -66,7 +67,8 @@ Outcome<std::string> read_text_at(int folder, const char* name) {
 Outcome<void> write_text(int file, std::string_view text, std::string_view name_for_errors) {
   const ssize_t count = ::write(file, text.data(), text.size());
   if (count < 0) return call_failed(name_for_errors);
-  if (static_cast<size_t>(count) != text.size()) return failed(EIO, std::string(name_for_errors) + ": short write");
+  if (static_cast<size_t>(count) != text.size())
+    return failed(EIO, std::string(name_for_errors) + ": short write");
   return {};
 }
 
@@ -78,7 +80,8 @@ Outcome<void> write_text_at(int folder, const char* name, std::string_view text)
 Outcome<void> replace_file_at(int folder, const char* name, std::string_view content, unsigned mode) {
   const std::string temporary = "." + std::string(name) + ".new";
   {
-    TRY_ASSIGN(const FileDescriptor file, open_at(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC, mode));
+    TRY_ASSIGN(const FileDescriptor file,
+               open_at(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC, mode));
     TRY(write_text(file.get(), content, temporary));
   }
   if (::renameat(folder, temporary.c_str(), folder, name) != 0) return call_failed(name);

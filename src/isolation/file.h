@@ -37,8 +37,8 @@ class FileDescriptor {
 
 // openat with O_CLOEXEC|O_NOFOLLOW added; `mode` counts with O_CREAT.
 Outcome<FileDescriptor> open_at(int folder, const char* name, int flags, unsigned mode = 0);
-// Opens a folder that must belong to root and that no one else can replace entries of: not writable by group or
-// others unless sticky.
+// Opens a folder that must belong to root and that no one else can replace entries of: not writable by group
+// or others unless sticky.
 Outcome<FileDescriptor> open_root_folder_at(int folder, const char* name);
 // The same, made first with `mode` if it does not exist.
 Outcome<FileDescriptor> make_root_folder_at(int folder, const char* name, unsigned mode);

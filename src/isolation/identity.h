@@ -51,8 +51,8 @@ class UserDirectory {
 // True if `gid` is one of the identity's groups.
 bool is_member(const Identity& identity, uint32_t gid);
 
-// Gives up root for good: groups, gid, uid, ambient capabilities, session keyring; verifies that root cannot be
-// had back. Single-threaded callers only. After a failure the process must end.
+// Gives up root for good: groups, gid, uid, ambient capabilities, session keyring; verifies that root cannot
+// be had back. Single-threaded callers only. After a failure the process must end.
 Outcome<void> become(const Identity& identity, uint32_t gid);
 
 }  // namespace tranche::isolation

@@ -43,7 +43,7 @@ constexpr unsigned kLoad = BPF_LD | BPF_W | BPF_ABS;
 constexpr sock_filter kProgram[] = {
     statement(kLoad, offsetof(seccomp_data, arch)),
     jump_if_equal(kNative, 3, 0),
-    jump_if_equal(kCompatible, 0, 9),        // unknown architecture: refuse
+    jump_if_equal(kCompatible, 0, 9),  // unknown architecture: refuse
     statement(kLoad, offsetof(seccomp_data, nr)),
     jump_if_equal(kCompatibleIoctl, 3, 6),
     statement(kLoad, offsetof(seccomp_data, nr)),

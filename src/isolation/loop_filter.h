@@ -1,5 +1,5 @@
-// On an emulated server GPU nodes are unbound loop devices, and whoever can open one can bind a file to it. This
-// seccomp filter answers EPERM to every ioctl of the loop driver (0x4Cxx), in every calling convention.
+// On an emulated server GPU nodes are unbound loop devices, and whoever can open one can bind a file to it.
+// This seccomp filter answers EPERM to every ioctl of the loop driver (0x4Cxx), in every calling convention.
 #pragma once
 
 #include "isolation/failure.h"

@@ -65,7 +65,8 @@ Outcome<void> pin_ipc_namespace(const std::string& path) {
 
 Outcome<void> build_mount_view(const MountView& view) {
   // Slave, not private: an automounter's homes must keep appearing; nothing of ours may reach the host.
-  if (::mount(nullptr, "/", nullptr, MS_SLAVE | MS_REC, nullptr) != 0) return call_failed("detaching mounts from the host");
+  if (::mount(nullptr, "/", nullptr, MS_SLAVE | MS_REC, nullptr) != 0)
+    return call_failed("detaching mounts from the host");
   TRY(mount_shared_memory(view.shared_memory_folder));
   if (!view.driver_library_folder.empty()) {
     const std::string layers = "lowerdir=" + view.driver_library_folder + ":" + view.library_folder;
@@ -92,11 +93,12 @@ Outcome<void> make_job_root(const std::string& path) {
   struct statfs status {};
   struct stat own {};
   struct stat parent {};
-  if (::stat(path.c_str(), &own) == 0 && ::stat((path + "/..").c_str(), &parent) == 0 && own.st_dev != parent.st_dev &&
-      ::statfs(path.c_str(), &status) == 0 && status.f_type == kTmpfsMagic) {
+  if (::stat(path.c_str(), &own) == 0 && ::stat((path + "/..").c_str(), &parent) == 0 &&
+      own.st_dev != parent.st_dev && ::statfs(path.c_str(), &status) == 0 && status.f_type == kTmpfsMagic) {
     return {};
   }
-  if (::mount("tmpfs", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700,size=1m,nr_inodes=32k") != 0) {
+  if (::mount("tmpfs", path.c_str(), "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+              "mode=0700,size=1m,nr_inodes=32k") != 0) {
     return call_failed("mounting " + path);
   }
   return {};
@@ -122,7 +124,8 @@ Outcome<void> make_job_space(int jobs_folder, const std::string& job) {
 
 void remove_job_space(int jobs_folder, const std::string& job) {
   {
-    const FileDescriptor folder(::openat(jobs_folder, job.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    const FileDescriptor folder(
+        ::openat(jobs_folder, job.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
     if (!folder) return;
     ::umount2(path_of(folder.get(), "shm").c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
     ::umount2(path_of(folder.get(), "ipc").c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);

@@ -25,14 +25,16 @@ Outcome<void> make_levels(const CgroupTree& tree, const std::string& name) {
   const std::string job = name.substr(0, name.rfind('/'));
   for (int attempt = 0; attempt < kMakeAttempts; ++attempt) {
     if (::mkdirat(tree.unified(), name.c_str(), 0755) == 0) return {};
-    if (errno == EEXIST) return failed(EEXIST, "cgroup " + name + " exists: this attempt has been started before");
+    if (errno == EEXIST)
+      return failed(EEXIST, "cgroup " + name + " exists: this attempt has been started before");
     if (errno != ENOENT) return call_failed("making cgroup " + name);
     for (const std::string& level : {user, job}) {
       if (::mkdirat(tree.unified(), level.c_str(), 0755) != 0 && errno != EEXIST && errno != ENOENT) {
         return call_failed("making cgroup " + level);
       }
       if (!tree.has_unified_controllers()) continue;
-      const FileDescriptor folder(::openat(tree.unified(), level.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      const FileDescriptor folder(
+          ::openat(tree.unified(), level.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       if (folder) TRY(enable_controllers(folder.get()));
     }
   }
@@ -41,7 +43,8 @@ Outcome<void> make_levels(const CgroupTree& tree, const std::string& name) {
 
 Outcome<void> make_v1(int root, const std::string& name) {
   if (root < 0) return {};
-  if (::mkdirat(root, name.c_str(), 0755) != 0 && errno != EEXIST) return call_failed("making v1 cgroup " + name);
+  if (::mkdirat(root, name.c_str(), 0755) != 0 && errno != EEXIST)
+    return call_failed("making v1 cgroup " + name);
   return {};
 }
 
@@ -127,8 +130,9 @@ Outcome<void> TaskCgroup::set_cpu(const TaskLimits& limits) const {
   if (!tree_->has_unified_controllers()) return {};
   const uint64_t weight = std::clamp<uint64_t>(limits.cpu_milli / 10, 1, 10'000);
   TRY(write_text_at(unified(), "cpu.weight", std::to_string(weight)));
-  return write_text_at(unified(), "cpu.max",
-                       (limits.cpu_limit_milli == 0 ? "max" : std::to_string(quota)) + " " + std::to_string(kPeriodUs));
+  return write_text_at(
+      unified(), "cpu.max",
+      (limits.cpu_limit_milli == 0 ? "max" : std::to_string(quota)) + " " + std::to_string(kPeriodUs));
 }
 
 Outcome<void> TaskCgroup::set_memory(uint64_t mib) const {

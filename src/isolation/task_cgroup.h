@@ -1,6 +1,6 @@
 // The cgroup of one task: `<root>/u<uid>/j<job>/t<rank>.<attempt>` in the unified hierarchy, and
-// `<root>/u<uid>.j<job>.t<rank>.<attempt>` in each v1 hierarchy that serves limits (one level, because every v1
-// memory cgroup is dear and v1 carries no meaning here beyond the limits).
+// `<root>/u<uid>.j<job>.t<rank>.<attempt>` in each v1 hierarchy that serves limits (one level, because every
+// v1 memory cgroup is dear and v1 carries no meaning here beyond the limits).
 //
 // A process is born in it: clone3 with CLONE_INTO_CGROUP on descriptor unified(), then join_v1() by the child
 // itself while it has one thread. Moving a process afterwards costs 7.5 ms on an idle host.

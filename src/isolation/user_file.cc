@@ -27,12 +27,14 @@ tl::unexpected<Failure> log_failure(const std::string& path) {
   if (error == ELOOP) {
     return failed(ELOOP, "log " + path + " is a symbolic link; name the file itself");
   }
-  if (error == ENXIO) return failed(ENXIO, "log " + path + " is a pipe without a reader; name a regular file");
+  if (error == ENXIO)
+    return failed(ENXIO, "log " + path + " is a pipe without a reader; name a regular file");
   if (error == ENOENT && ::stat(folder_of(path).c_str(), &status) != 0) {
     return failed(ENOENT, "log " + path + ": folder " + folder_of(path) + " does not exist; make it first");
   }
   if (error == EACCES) {
-    return failed(EACCES, "log " + path + ": no permission to write it or into its folder; choose another with --output");
+    return failed(EACCES, "log " + path +
+                              ": no permission to write it or into its folder; choose another with --output");
   }
   return tl::unexpected<Failure>(system_failure(error, "log " + path));
 }
@@ -61,11 +63,13 @@ Outcome<FileDescriptor> open_log(const std::string& path, uint32_t uid) {
 
 Outcome<FileDescriptor> open_input(const std::string& path, bool follow_last) {
   const char* name = path.empty() ? kNullDevice : path.c_str();
-  FileDescriptor file(::open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow_last ? 0 : O_NOFOLLOW)));
+  FileDescriptor file(
+      ::open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow_last ? 0 : O_NOFOLLOW)));
   if (!file) return call_failed(path);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return call_failed(path);
-  if (!S_ISREG(status.st_mode) && !is_null_device(status)) return failed(EINVAL, path + " is not a regular file");
+  if (!S_ISREG(status.st_mode) && !is_null_device(status))
+    return failed(EINVAL, path + " is not a regular file");
   make_blocking(file.get());
   return file;
 }

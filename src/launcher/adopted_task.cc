@@ -21,7 +21,8 @@ namespace {
 constexpr uint64_t kKillAgain = 1'000'000'000;
 }  // namespace
 
-AdoptedTask::AdoptedTask(EventLoop& loop, const LauncherHost& host, const wire::TaskRecord& record, OnChange on_change)
+AdoptedTask::AdoptedTask(EventLoop& loop, const LauncherHost& host, const wire::TaskRecord& record,
+                         OnChange on_change)
     : loop_(loop),
       host_(host),
       record_(record),
@@ -136,7 +137,8 @@ void AdoptedTask::on_timer() {
 
 void AdoptedTask::arm_timer() {
   if (record_.tasks_gone != 0) return timer_.arm(0);
-  const uint64_t limit = state() == TaskState::running && ending_ == ExitCause::none ? time_limit_.deadline() : 0;
+  const uint64_t limit =
+      state() == TaskState::running && ending_ == ExitCause::none ? time_limit_.deadline() : 0;
   timer_.arm(kill_at_ == 0 ? limit : limit == 0 ? kill_at_ : std::min(kill_at_, limit));
 }
 
@@ -188,7 +190,8 @@ int AdoptedTask::apply(const Packet& packet, std::string& text) {
     frozen ? time_limit_.freeze(boot_time_ns()) : time_limit_.thaw(boot_time_ns());
     (void)write_record(host_.tasks_folder.get(), record_);
   } else if (kind == LauncherKind::set_limits && packet.decode(limits)) {
-    const isolation::TaskLimits wanted{limits.cpu_milli, limits.cpu_limit_milli, limits.pids_limit, limits.memory_mib};
+    const isolation::TaskLimits wanted{limits.cpu_milli, limits.cpu_limit_milli, limits.pids_limit,
+                                       limits.memory_mib};
     done = cgroup_->set_limits(wanted, limits.which);
     if ((limits.which & wire::kSetTimeLimit) != 0) {
       record_.time_limit_ns = limits.time_limit_ns;

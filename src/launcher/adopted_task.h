@@ -1,6 +1,7 @@
-// A task whose shepherd was lost. It goes on; the launcher itself now holds its time limit, obeys requests for it
-// and reports its end: rightly if it became the launcher's child (the launcher is the subreaper above its shepherds),
-// otherwise as `unknown`, never a guess. A task that had not been told to go is ended: it never executed.
+// A task whose shepherd was lost. It goes on; the launcher itself now holds its time limit, obeys requests
+// for it and reports its end: rightly if it became the launcher's child (the launcher is the subreaper above
+// its shepherds), otherwise as `unknown`, never a guess. A task that had not been told to go is ended: it
+// never executed.
 #pragma once
 
 #include <functional>

@@ -24,11 +24,11 @@
 namespace tranche::launcher {
 namespace {
 
+using isolation::call_failed;
+using isolation::failed;
 using isolation::Failure;
 using isolation::FileDescriptor;
 using isolation::Outcome;
-using isolation::call_failed;
-using isolation::failed;
 
 bool has(const Birth& birth, uint32_t flag) { return (birth.plan.request.flags & flag) != 0; }
 
@@ -105,7 +105,8 @@ Outcome<void> open_named_files(const Birth& birth) {
 Outcome<void> place_files(const Birth& birth) {
   ::umask(birth.block.umask);
   if (birth.files.terminal >= 0) {
-    for (const int place : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) TRY(put(birth.files.terminal, place));
+    for (const int place : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+      TRY(put(birth.files.terminal, place));
     return {};
   }
   if (birth.files.input < 0) return open_named_files(birth);
@@ -132,7 +133,8 @@ Failure execute_failure(const char* command, int error) {
   }
   if (error == ENOENT) return {error, "command " + name + " (or its interpreter) does not exist"};
   if (error == EACCES) return {error, "command " + name + " is not executable by this user"};
-  if (error == E2BIG) return {error, "command and environment are too large for the kernel; export less (--export)"};
+  if (error == E2BIG)
+    return {error, "command and environment are too large for the kernel; export less (--export)"};
   return isolation::system_failure(error, "executing " + name);
 }
 
@@ -140,7 +142,8 @@ Failure execute_failure(const char* command, int error) {
   using wire::StartStage;
   must(birth, StartStage::cgroup, birth.cgroup.join_v1());
   // Not even a copy of the shepherd's ends: its death must be seen by the launcher and by wait_for_word.
-  int kept[] = {birth.channel, birth.files.input, birth.files.output, birth.files.error, birth.files.terminal};
+  int kept[] = {birth.channel, birth.files.input, birth.files.output, birth.files.error,
+                birth.files.terminal};
   isolation::close_all_but(kept, std::size(kept));
   must(birth, StartStage::namespaces, enter_namespaces(birth));
   must(birth, StartStage::identity, start_session(birth));

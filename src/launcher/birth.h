@@ -1,5 +1,5 @@
-// The task's first process, from clone to exec. It is born in its cgroup with a mount namespace of its own, makes
-// itself the user's, opens the user's files as the user, reports, waits for the word and executes.
+// The task's first process, from clone to exec. It is born in its cgroup with a mount namespace of its own,
+// makes itself the user's, opens the user's files as the user, reports, waits for the word and executes.
 #pragma once
 
 #include "isolation/task_cgroup.h"
@@ -8,8 +8,8 @@
 
 namespace tranche::launcher {
 
-// What the child tells the shepherd on its channel (SEQPACKET): once when it is ready (stage none), or once why it
-// will never execute. End of file after the word means that it executes.
+// What the child tells the shepherd on its channel (SEQPACKET): once when it is ready (stage none), or once
+// why it will never execute. End of file after the word means that it executes.
 struct BirthReport {
   uint32_t stage;  // wire::StartStage
   int32_t error;

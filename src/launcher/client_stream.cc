@@ -37,7 +37,8 @@ bool decode_payload(std::string_view bytes, Payload& payload) {
 
 }  // namespace
 
-ClientStream::ClientStream(EventLoop& loop, Handlers handlers) : loop_(loop), handlers_(std::move(handlers)) {}
+ClientStream::ClientStream(EventLoop& loop, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)) {}
 
 ClientStream::~ClientStream() {
   drop_client(false);
@@ -46,7 +47,8 @@ ClientStream::~ClientStream() {
   close_task_file(error_);
 }
 
-void ClientStream::set_task(FileDescriptor input, FileDescriptor output, FileDescriptor error, bool terminal) {
+void ClientStream::set_task(FileDescriptor input, FileDescriptor output, FileDescriptor error,
+                            bool terminal) {
   input_ = std::move(input);
   output_ = std::move(output);
   error_ = std::move(error);
@@ -57,7 +59,8 @@ void ClientStream::set_task(FileDescriptor input, FileDescriptor output, FileDes
   if (terminal_) {
     loop_.watch(input_.get(), EPOLLIN, [this](uint32_t events) {
       if ((events & EPOLLOUT) != 0) on_input_writable();
-      if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && input_) on_output(input_, FrameType::stdout_data);
+      if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0 && input_)
+        on_output(input_, FrameType::stdout_data);
     });
     return;
   }
@@ -70,7 +73,8 @@ void ClientStream::set_task(FileDescriptor input, FileDescriptor output, FileDes
     on_input_writable();
   });
   loop_.watch(output_.get(), EPOLLIN, [this](uint32_t) { on_output(output_, FrameType::stdout_data); });
-  if (error_) loop_.watch(error_.get(), EPOLLIN, [this](uint32_t) { on_output(error_, FrameType::stderr_data); });
+  if (error_)
+    loop_.watch(error_.get(), EPOLLIN, [this](uint32_t) { on_output(error_, FrameType::stderr_data); });
 }
 
 void ClientStream::set_client(FileDescriptor client) {
@@ -109,7 +113,8 @@ void ClientStream::finish_if_possible() {
       read_rest(error_, FrameType::stderr_data);
     }
     if (client_ && outgoing_.size() >= kMaxOutgoing) return flush_client();
-    queue_frame(FrameType::exit, std::string(reinterpret_cast<const char*>(&exit_), sizeof exit_) + exit_text_);
+    queue_frame(FrameType::exit,
+                std::string(reinterpret_cast<const char*>(&exit_), sizeof exit_) + exit_text_);
     exit_queued_ = true;
     flush_client();
     if (finished_) return;
@@ -160,7 +165,8 @@ void ClientStream::remember(FrameType type, std::string_view payload) {
 
 void ClientStream::flush_client() {
   while (client_ && !outgoing_.empty()) {
-    const ssize_t count = ::send(client_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t count =
+        ::send(client_.get(), outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) break;
     if (count <= 0) return drop_client(true);
@@ -179,7 +185,8 @@ void ClientStream::update_interest() {
   if (error_) loop_.change(error_.get(), read);
   if (!client_) return;
   const bool may_read_client = to_task_.size() < wire::kMaxFramePayload;
-  loop_.change(client_.get(), (may_read_client ? uint32_t{EPOLLIN} : 0) | (outgoing_.empty() ? 0 : uint32_t{EPOLLOUT}));
+  loop_.change(client_.get(),
+               (may_read_client ? uint32_t{EPOLLIN} : 0) | (outgoing_.empty() ? 0 : uint32_t{EPOLLOUT}));
 }
 
 void ClientStream::on_client(uint32_t events) {
@@ -229,7 +236,8 @@ void ClientStream::handle_frame(FrameType type, std::string_view payload) {
     ::ioctl(input_.get(), TIOCSWINSZ, &size);
   } else if (type == FrameType::signal) {
     wire::SignalFrame frame{};
-    if (decode_payload(payload, frame) && frame.signal > 0 && frame.signal <= 64) handlers_.signal(frame.signal);
+    if (decode_payload(payload, frame) && frame.signal > 0 && frame.signal <= 64)
+      handlers_.signal(frame.signal);
   } else if (type == FrameType::detach) {
     queue_frame(FrameType::detached, {});
     flush_client();

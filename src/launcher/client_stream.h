@@ -1,6 +1,6 @@
-// The interactive client of a task: frames of wire/attach.h on one side, the task's pipes or pseudo-terminal on the
-// other. Everything is bounded: a client that does not read stops the task's output, a task that does not read stops
-// the client's input. Nothing blocks.
+// The interactive client of a task: frames of wire/attach.h on one side, the task's pipes or pseudo-terminal
+// on the other. Everything is bounded: a client that does not read stops the task's output, a task that does
+// not read stops the client's input. Nothing blocks.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ class ClientStream {
  public:
   struct Handlers {
     std::function<void(int signal)> signal;
-    std::function<void()> lost;      // hung up or broke the protocol, without having said detach
+    std::function<void()> lost;  // hung up or broke the protocol, without having said detach
     std::function<void()> detached;
     std::function<void()> finished;  // the exit frame has been taken, or nobody is there to take it
   };
@@ -27,8 +27,8 @@ class ClientStream {
   ClientStream& operator=(const ClientStream&) = delete;
 
   // The shepherd's ends. With a terminal all three are its master, given as `input` alone.
-  void set_task(isolation::FileDescriptor input, isolation::FileDescriptor output, isolation::FileDescriptor error,
-                bool terminal);
+  void set_task(isolation::FileDescriptor input, isolation::FileDescriptor output,
+                isolation::FileDescriptor error, bool terminal);
   // Takes over from an earlier client, which is told `detached`; gets what was said lately.
   void set_client(isolation::FileDescriptor client);
   bool has_client() const { return static_cast<bool>(client_); }
@@ -68,10 +68,10 @@ class ClientStream {
   isolation::FileDescriptor error_;
   bool terminal_ = false;
   bool input_ends_ = false;
-  std::string incoming_;   // from the client, not yet whole frames
-  std::string outgoing_;   // to the client
-  std::string to_task_;    // stdin not yet taken
-  std::string replay_;     // last output, as frames
+  std::string incoming_;  // from the client, not yet whole frames
+  std::string outgoing_;  // to the client
+  std::string to_task_;   // stdin not yet taken
+  std::string replay_;    // last output, as frames
   bool has_exit_ = false;
   bool exit_queued_ = false;
   bool finished_ = false;

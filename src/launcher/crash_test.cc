@@ -1,4 +1,5 @@
-// Launcher, shepherd and daemon die at bad moments; tasks go on, run at most once, and their ends are told rightly.
+// Launcher, shepherd and daemon die at bad moments; tasks go on, run at most once, and their ends are told
+// rightly.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,7 +21,8 @@ class CrashTest : public LauncherTest {
  protected:
   wire::TaskRecord record_of(const wire::TaskKey& key) {
     for (const wire::TaskRecord& record : daemon().list()) {
-      if (record.key.job == key.job && record.key.rank == key.rank && record.key.attempt == key.attempt) return record;
+      if (record.key.job == key.job && record.key.rank == key.rank && record.key.attempt == key.attempt)
+        return record;
     }
     return {};
   }
@@ -82,7 +84,11 @@ TEST_F(CrashTest, PreparedTaskHoldsUntilANewDaemonDecides) {
   const auto go = start_request(1, kAlice);
   const auto stay = start_request(2, kAlice);
   for (const auto* request : {&go, &stay}) {
-    EXPECT_EQ(daemon().start(*request, shell("echo ran >>" + folder() + "/ran." + std::to_string(request->key.job))).status, 0);
+    EXPECT_EQ(
+        daemon()
+            .start(*request, shell("echo ran >>" + folder() + "/ran." + std::to_string(request->key.job)))
+            .status,
+        0);
     (void)daemon().wait_for(LauncherKind::prepared, request->key);
   }
   drop_daemon();
@@ -201,7 +207,8 @@ TEST_F(CrashTest, RandomCrashesNeitherLoseNorRepeatATask) {
   start_launcher();
   constexpr uint64_t kTasks = 12;
   for (uint64_t job = 1; job <= kTasks; ++job) {
-    BlockSpec block = shell("echo ran; sleep 0.0" + std::to_string(job % 10) + "; exit " + std::to_string(job));
+    BlockSpec block =
+        shell("echo ran; sleep 0.0" + std::to_string(job % 10) + "; exit " + std::to_string(job));
     block.output = folder() + "/out." + std::to_string(job);
     const auto request = start_request(job, job % 2 == 0 ? kAlice : kBob);
     EXPECT_EQ(daemon().start(request, block).status, 0);

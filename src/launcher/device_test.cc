@@ -32,7 +32,8 @@ class DeviceTest : public LauncherTest {
   }
   void TearDown() override {
     LauncherTest::TearDown();
-    for (const char* node : {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"}) ::unlink(node);
+    for (const char* node : {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"})
+      ::unlink(node);
   }
   static void make_node(const char* path, unsigned minor) {
     ::unlink(path);
@@ -43,15 +44,16 @@ class DeviceTest : public LauncherTest {
   static std::string opens(const std::vector<std::string>& nodes) {
     std::string script = "import os,errno\n";
     for (const std::string& node : nodes) {
-      script += "try: os.close(os.open('" + node + "', os.O_RDWR|os.O_NONBLOCK)); print('" + node + " ok')\n" +
-                "except OSError as e: print('" + node + "', errno.errorcode[e.errno])\n";
+      script += "try: os.close(os.open('" + node + "', os.O_RDWR|os.O_NONBLOCK)); print('" + node +
+                " ok')\n" + "except OSError as e: print('" + node + "', errno.errorcode[e.errno])\n";
     }
     return script;
   }
   std::string run_python(const wire::StartRequest& request, const std::string& script) {
     BlockSpec block;
     block.arguments = {"/usr/bin/python3", "-c", script};
-    block.output = folder() + "/out." + std::to_string(request.key.job) + "." + std::to_string(request.key.rank);
+    block.output =
+        folder() + "/out." + std::to_string(request.key.job) + "." + std::to_string(request.key.rank);
     const auto end = run(request, block);
     EXPECT_EQ(end.exit_code, 0);
     return content(block.output);
@@ -68,13 +70,14 @@ TEST_F(DeviceTest, OnlyItsOwnGpuOpens) {
 }
 
 TEST_F(DeviceTest, WithoutGpuNoNvidiaNodeOpens) {
-  EXPECT_EQ(run_python(start_request(1, kAlice), opens({"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"})),
+  EXPECT_EQ(run_python(start_request(1, kAlice),
+                       opens({"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"})),
             "/dev/nvidia0 EPERM\n/dev/nvidia1 EPERM\n/dev/nvidiactl EPERM\n/dev/nvidia-uvm EPERM\n");
 }
 
 TEST_F(DeviceTest, OrdinaryNodesOpen) {
-  EXPECT_EQ(run_python(start_request(1, kAlice),
-                       opens({"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/ptmx"})),
+  EXPECT_EQ(run_python(start_request(1, kAlice), opens({"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
+                                                        "/dev/urandom", "/dev/ptmx"})),
             "/dev/null ok\n/dev/zero ok\n/dev/full ok\n/dev/random ok\n/dev/urandom ok\n/dev/ptmx ok\n");
 }
 
@@ -97,7 +100,8 @@ TEST_F(DeviceTest, TasksOfManyGpus) {
   auto request = start_request(1, kAlice);
   request.gpu_count = 2;
   request.gpu_minors[1] = 1;
-  EXPECT_EQ(run_python(request, opens({"/dev/nvidia0", "/dev/nvidia1"})), "/dev/nvidia0 ok\n/dev/nvidia1 ok\n");
+  EXPECT_EQ(run_python(request, opens({"/dev/nvidia0", "/dev/nvidia1"})),
+            "/dev/nvidia0 ok\n/dev/nvidia1 ok\n");
   request.key.job = 2;
   request.gpu_minors[1] = 0;
   EXPECT_EQ(daemon().start(request, shell("true")).status, EINVAL);
@@ -121,8 +125,10 @@ TEST_F(DeviceTest, ScanFindsHoldersAndTheirTasks) {
   request.gpu_count = 1;
   request.gpu_minors[0] = 1;
   BlockSpec block;
-  block.arguments = {"/usr/bin/python3", "-c",
-                     "import os,time,sys\nf=os.open('/dev/nvidia1',os.O_RDWR)\nprint('up');sys.stdout.flush()\ntime.sleep(1000)"};
+  block.arguments = {
+      "/usr/bin/python3", "-c",
+      "import "
+      "os,time,sys\nf=os.open('/dev/nvidia1',os.O_RDWR)\nprint('up');sys.stdout.flush()\ntime.sleep(1000)"};
   block.output = folder() + "/out";
   const auto started = begin(request, block);
   (void)wait_content(block.output);
@@ -137,7 +143,9 @@ TEST_F(DeviceTest, ScanFindsHoldersAndTheirTasks) {
   ::close(foreign);
   for (int i = 0; i < 2; ++i) {
     const auto entry =
-        daemon().wait_for([](const Received& one) { return one.kind() == LauncherKind::scan_entry; }, "entry").as<wire::ScanEntry>();
+        daemon()
+            .wait_for([](const Received& one) { return one.kind() == LauncherKind::scan_entry; }, "entry")
+            .as<wire::ScanEntry>();
     if (entry.gpu_minor == 0) {
       EXPECT_EQ(entry.pid, ::getpid());
       EXPECT_EQ(entry.key.job, 0U);
@@ -161,7 +169,9 @@ TEST_F(DriverLibraryTest, AreSeenByTasksAloneAlsoWithoutEnvironment) {
   std::ofstream(driver + "/libtranche-test-driver.so.1") << "not really";
   start_launcher({"--driver-library-dir", driver});
   BlockSpec block;
-  block.arguments = {"/bin/sh", "-c", "cat /usr/lib/*-linux-gnu/libtranche-test-driver.so.1 && touch /usr/lib/*-linux-gnu/x 2>&1 | grep -c Read-only"};
+  block.arguments = {"/bin/sh", "-c",
+                     "cat /usr/lib/*-linux-gnu/libtranche-test-driver.so.1 && touch /usr/lib/*-linux-gnu/x "
+                     "2>&1 | grep -c Read-only"};
   block.variables = {};
   block.output = folder() + "/out";
   (void)run(start_request(1, kAlice), block);

@@ -97,7 +97,8 @@ uint64_t process_start_ticks(int pid) {
   if (!text) return 0;
   // The command in parentheses may hold blanks and parentheses itself: count from the last one.
   size_t position = text->rfind(')');
-  for (int field = 2; field < 22 && position != std::string::npos; ++field) position = text->find(' ', position + 1);
+  for (int field = 2; field < 22 && position != std::string::npos; ++field)
+    position = text->find(' ', position + 1);
   if (position == std::string::npos) return 0;
   uint64_t ticks = 0;
   std::from_chars(text->data() + position + 1, text->data() + text->size(), ticks);

@@ -1,5 +1,5 @@
-// The root side's event loop: epoll and nothing else, since these programs link libc only. Launcher and shepherd
-// each have one, on their single thread.
+// The root side's event loop: epoll and nothing else, since these programs link libc only. Launcher and
+// shepherd each have one, on their single thread.
 #pragma once
 
 #include <sys/epoll.h>

@@ -13,9 +13,9 @@
 
 namespace tranche::launcher {
 
+using isolation::failed;
 using isolation::FileDescriptor;
 using isolation::Outcome;
-using isolation::failed;
 using wire::LauncherKind;
 
 namespace {
@@ -30,7 +30,8 @@ void send_reply(int socket, uint64_t id, const Outcome<FileDescriptor>& outcome)
                     outcome ? outcome->get() : -1);
 }
 
-Outcome<FileDescriptor> open_for(const wire::OpenAsUserRequest& request, const isolation::Identity& identity) {
+Outcome<FileDescriptor> open_for(const wire::OpenAsUserRequest& request,
+                                 const isolation::Identity& identity) {
   TRY(isolation::become(identity, identity.primary_gid));
   ::umask(0077);
   if (request.mode == static_cast<uint32_t>(wire::OpenMode::write_append)) {
@@ -44,7 +45,8 @@ Outcome<FileDescriptor> open_for(const wire::OpenAsUserRequest& request, const i
 HelperSet::HelperSet(EventLoop& loop, const LauncherHost& host, PassOn pass_on)
     : loop_(loop), host_(host), pass_on_(std::move(pass_on)) {}
 
-Outcome<void> HelperSet::open_as_user(const wire::OpenAsUserRequest& request, const isolation::Identity& identity) {
+Outcome<void> HelperSet::open_as_user(const wire::OpenAsUserRequest& request,
+                                      const isolation::Identity& identity) {
   return run(request.header.id,
              [&](int socket) { send_reply(socket, request.header.id, open_for(request, identity)); });
 }
@@ -54,9 +56,11 @@ Outcome<void> HelperSet::scan(const wire::ScanRequest& request) {
 }
 
 Outcome<void> HelperSet::run(uint64_t id, const std::function<void(int socket)>& work) {
-  if (helpers_.size() >= kMaxHelpers) return failed(EAGAIN, "too many helpers are at work; try again in a moment");
+  if (helpers_.size() >= kMaxHelpers)
+    return failed(EAGAIN, "too many helpers are at work; try again in a moment");
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return isolation::call_failed("helper's socket");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
+    return isolation::call_failed("helper's socket");
   FileDescriptor own(ends[0]);
   FileDescriptor other(ends[1]);
   const pid_t pid = ::fork();
@@ -97,7 +101,8 @@ void HelperSet::on_closed(uint64_t serial) {
   reply.status = ETIMEDOUT;
   set_text(reply.text, "no answer within 30 s; is a file server down?");
   packet.header = reply.header;
-  packet.bytes.assign(reinterpret_cast<const char*>(&reply), reinterpret_cast<const char*>(&reply) + sizeof reply);
+  packet.bytes.assign(reinterpret_cast<const char*>(&reply),
+                      reinterpret_cast<const char*>(&reply) + sizeof reply);
   pass_on_(packet);
 }
 

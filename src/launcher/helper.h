@@ -1,6 +1,6 @@
-// Work that the launcher's thread must not wait for, each in a short-lived forked process: opening a file as a user
-// (a home on a dead file server hangs), and looking through every process's open files. The helper sends its packets
-// through a socket; the launcher passes them on to the daemon.
+// Work that the launcher's thread must not wait for, each in a short-lived forked process: opening a file as
+// a user (a home on a dead file server hangs), and looking through every process's open files. The helper
+// sends its packets through a socket; the launcher passes them on to the daemon.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,8 @@ class HelperSet {
   HelperSet(EventLoop& loop, const LauncherHost& host, PassOn pass_on);
 
   // Both answer with a Reply of the request's id; EAGAIN when too many are at work.
-  isolation::Outcome<void> open_as_user(const wire::OpenAsUserRequest& request, const isolation::Identity& identity);
+  isolation::Outcome<void> open_as_user(const wire::OpenAsUserRequest& request,
+                                        const isolation::Identity& identity);
   isolation::Outcome<void> scan(const wire::ScanRequest& request);
 
  private:

@@ -1,5 +1,5 @@
-// The holder (`tranche-launcher --hold`): a process that does nothing but live in the delegated subtree, so that the
-// subtree stays while launcher and daemon come and go.
+// The holder (`tranche-launcher --hold`): a process that does nothing but live in the delegated subtree, so
+// that the subtree stays while launcher and daemon come and go.
 #pragma once
 
 #include "launcher/launcher_host.h"

@@ -21,7 +21,8 @@ using wire::StartStage;
 
 uint64_t test_seed() {
   const char* given = ::getenv("TRANCHE_SEED");
-  const uint64_t seed = given != nullptr ? ::strtoull(given, nullptr, 0) : static_cast<uint64_t>(::time(nullptr));
+  const uint64_t seed =
+      given != nullptr ? ::strtoull(given, nullptr, 0) : static_cast<uint64_t>(::time(nullptr));
   std::printf("seed %llu (repeat with TRANCHE_SEED)\n", static_cast<unsigned long long>(seed));
   return seed;
 }
@@ -31,10 +32,18 @@ void mutate(std::string& bytes, Random& random) {
   for (uint64_t i = 0; i < changes && !bytes.empty(); ++i) {
     const size_t where = random.below(bytes.size());
     switch (random.below(5)) {
-      case 0: bytes[where] = static_cast<char>(random.next()); break;
-      case 1: bytes.resize(where); break;
-      case 2: bytes.append(random.below(64), static_cast<char>(random.next())); break;
-      case 3: bytes.insert(where, 1 + random.below(8), '\0'); break;
+      case 0:
+        bytes[where] = static_cast<char>(random.next());
+        break;
+      case 1:
+        bytes.resize(where);
+        break;
+      case 2:
+        bytes.append(random.below(64), static_cast<char>(random.next()));
+        break;
+      case 3:
+        bytes.insert(where, 1 + random.below(8), '\0');
+        break;
       default: {
         const uint32_t extreme[] = {0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFB};
         const uint32_t value = extreme[random.below(std::size(extreme))];

@@ -35,7 +35,8 @@ class Client {
     header.size = static_cast<uint32_t>(payload.size());
     header.type = static_cast<uint8_t>(type);
     const std::string frame = std::string(reinterpret_cast<const char*>(&header), sizeof header) + payload;
-    EXPECT_EQ(::send(own_.get(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
+    EXPECT_EQ(::send(own_.get(), frame.data(), frame.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(frame.size()));
   }
   template <class Payload>
   void send_struct(FrameType type, const Payload& payload) {
@@ -129,7 +130,8 @@ TEST_F(InteractiveTest, CarriesInputOutputErrorAndExitCode) {
 TEST_F(InteractiveTest, CarriesMuchInBothDirectionsWithoutLoss) {
   start_launcher();
   Client client;
-  begin_with(interactive(1, wire::kStartMergeStderr), shell("wc -c; head -c 3000000 /dev/zero | tr '\\0' x"), client);
+  begin_with(interactive(1, wire::kStartMergeStderr), shell("wc -c; head -c 3000000 /dev/zero | tr '\\0' x"),
+             client);
   const std::string block(60'000, 'y');
   for (int i = 0; i < 20; ++i) client.send(FrameType::stdin_data, block);
   client.send(FrameType::stdin_end, "");
@@ -144,8 +146,10 @@ TEST_F(InteractiveTest, TerminalIsTheUsersAndHasASize) {
   auto request = interactive(1, wire::kStartTerminal);
   request.terminal_rows = 50;
   request.terminal_columns = 132;
-  begin_with(request, shell("stty size; stat -c %u $(tty); [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo terminal; "
-                            "trap 'stty size; exit 6' WINCH; echo ready; while :; do sleep 0.01; done"), client);
+  begin_with(request,
+             shell("stty size; stat -c %u $(tty); [ -t 0 ] && [ -t 1 ] && [ -t 2 ] && echo terminal; "
+                   "trap 'stty size; exit 6' WINCH; echo ready; while :; do sleep 0.01; done"),
+             client);
   client.wait_output("ready");
   EXPECT_EQ(client.output, "50 132\r\n2001\r\nterminal\r\nready\r\n");
   client.send_struct(FrameType::window_size, wire::WindowSizeFrame{30, 90});
@@ -157,7 +161,8 @@ TEST_F(InteractiveTest, ForwardsSignals) {
   start_launcher();
   for (const uint32_t flags : {0U, wire::kStartTerminal}) {
     Client client;
-    begin_with(interactive(flags + 1, flags), shell("trap 'exit 5' INT; echo ready; while :; do sleep 0.01; done"), client);
+    begin_with(interactive(flags + 1, flags),
+               shell("trap 'exit 5' INT; echo ready; while :; do sleep 0.01; done"), client);
     client.wait_output("ready");
     client.send_struct(FrameType::signal, wire::SignalFrame{SIGINT});
     EXPECT_EQ(client.wait_exit().exit_code, 5);
@@ -167,7 +172,8 @@ TEST_F(InteractiveTest, ForwardsSignals) {
 TEST_F(InteractiveTest, TypedInterruptReachesTheForeground) {
   start_launcher();
   Client client;
-  begin_with(interactive(1, wire::kStartTerminal), shell("trap 'exit 5' INT; echo ready; while :; do sleep 0.01; done"), client);
+  begin_with(interactive(1, wire::kStartTerminal),
+             shell("trap 'exit 5' INT; echo ready; while :; do sleep 0.01; done"), client);
   client.wait_output("ready");
   client.send(FrameType::stdin_data, "\x03");
   EXPECT_EQ(client.wait_exit().exit_code, 5);

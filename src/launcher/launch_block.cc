@@ -12,8 +12,8 @@
 namespace tranche::launcher {
 namespace {
 
-using isolation::Outcome;
 using isolation::failed;
+using isolation::Outcome;
 
 // Walks the strings; every step is checked against what is left.
 class Reader {
@@ -71,7 +71,8 @@ bool take_all(Reader& reader, uint32_t count, std::vector<char*>& strings) {
 Outcome<void> check_seals(int memory_file) {
   constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
   const int seals = ::fcntl(memory_file, F_GET_SEALS);
-  if (seals < 0 || (seals & kNeeded) != kNeeded) return failed(EINVAL, "the launch block must be a sealed memfd");
+  if (seals < 0 || (seals & kNeeded) != kNeeded)
+    return failed(EINVAL, "the launch block must be a sealed memfd");
   struct stat status {};
   if (::fstat(memory_file, &status) != 0) return isolation::call_failed("launch block");
   if (!S_ISREG(status.st_mode) || status.st_size <= 0) return failed(EINVAL, "launch block: empty");
@@ -88,7 +89,8 @@ Outcome<LaunchBlock> read_launch_block(int memory_file) {
   std::vector<char> bytes(static_cast<size_t>(status.st_size));
   size_t done = 0;
   while (done < bytes.size()) {
-    const ssize_t count = ::pread(memory_file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
+    const ssize_t count =
+        ::pread(memory_file, bytes.data() + done, bytes.size() - done, static_cast<off_t>(done));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return failed(EIO, "launch block: cannot be read");
     done += static_cast<size_t>(count);

@@ -16,9 +16,9 @@
 
 namespace tranche::launcher {
 
+using isolation::call_failed;
 using isolation::FileDescriptor;
 using isolation::Outcome;
-using isolation::call_failed;
 using wire::LauncherKind;
 
 namespace {
@@ -117,7 +117,8 @@ void Launcher::accept_shepherd() {
       loop_, std::move(socket),
       [this, serial, peer, kept](Packet& packet) {
         wire::ShepherdHello hello{};
-        const bool valid = packet.kind() == LauncherKind::shepherd_hello && packet.decode(hello, sizeof packet.header);
+        const bool valid =
+            packet.kind() == LauncherKind::shepherd_hello && packet.decode(hello, sizeof packet.header);
         const auto connection = std::move(newcomers_[serial]);
         newcomers_.erase(serial);
         if (valid) tasks_.on_hello(hello.record, peer.pid, std::move(*kept));

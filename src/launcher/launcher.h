@@ -1,5 +1,5 @@
-// The launcher: root's side of the daemon's socket. Checks what the daemon asks, forks shepherds, passes messages
-// between daemon and shepherds, and survives neither being there. One thread; nothing in it waits.
+// The launcher: root's side of the daemon's socket. Checks what the daemon asks, forks shepherds, passes
+// messages between daemon and shepherds, and survives neither being there. One thread; nothing in it waits.
 #pragma once
 
 #include <memory>

@@ -12,14 +12,16 @@
 namespace tranche::launcher {
 namespace {
 
-using isolation::Outcome;
 using isolation::failed;
+using isolation::Outcome;
 
 Outcome<void> find_daemon_user(LauncherHost& host) {
   const passwd* user = ::getpwnam(host.options.daemon_user.c_str());
   if (user == nullptr) {
-    return failed(ENOENT, "user " + host.options.daemon_user +
-                              " does not exist; make it (tranche-up start --create-user) or name one with --daemon-user");
+    return failed(
+        ENOENT,
+        "user " + host.options.daemon_user +
+            " does not exist; make it (tranche-up start --create-user) or name one with --daemon-user");
   }
   host.daemon_uid = user->pw_uid;
   host.daemon_gid = user->pw_gid;
@@ -28,8 +30,10 @@ Outcome<void> find_daemon_user(LauncherHost& host) {
 
 // Sticky and writable by the daemon's group: it makes its own socket there and cannot replace what root made.
 Outcome<void> open_run_folder(LauncherHost& host) {
-  TRY_ASSIGN(host.run_folder, isolation::make_root_folder_at(AT_FDCWD, host.options.run_folder.c_str(), 0755));
-  if (::fchown(host.run_folder.get(), 0, host.daemon_gid) != 0 || ::fchmod(host.run_folder.get(), 01775) != 0) {
+  TRY_ASSIGN(host.run_folder,
+             isolation::make_root_folder_at(AT_FDCWD, host.options.run_folder.c_str(), 0755));
+  if (::fchown(host.run_folder.get(), 0, host.daemon_gid) != 0 ||
+      ::fchmod(host.run_folder.get(), 01775) != 0) {
     return isolation::call_failed(host.options.run_folder);
   }
   TRY_ASSIGN(host.tasks_folder, isolation::make_root_folder_at(host.run_folder.get(), "tasks", 0750));

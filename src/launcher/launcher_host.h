@@ -1,5 +1,5 @@
-// What every task of this launcher has in common: options, open folders, cgroup roots. Made once; shepherds inherit
-// it through fork.
+// What every task of this launcher has in common: options, open folders, cgroup roots. Made once; shepherds
+// inherit it through fork.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@ namespace tranche::launcher {
 
 using isolation::FileDescriptor;
 
-LauncherLink::LauncherLink(EventLoop& loop, int run_folder, const wire::TaskRecord& record, FileDescriptor socket,
-                           PacketConnection::OnPacket on_packet)
+LauncherLink::LauncherLink(EventLoop& loop, int run_folder, const wire::TaskRecord& record,
+                           FileDescriptor socket, PacketConnection::OnPacket on_packet)
     : loop_(loop),
       run_folder_(run_folder),
       record_(record),
@@ -21,7 +21,8 @@ LauncherLink::LauncherLink(EventLoop& loop, int run_folder, const wire::TaskReco
 }
 
 void LauncherLink::adopt(FileDescriptor socket) {
-  connection_ = std::make_unique<PacketConnection>(loop_, std::move(socket), on_packet_, [this] { on_closed(); });
+  connection_ =
+      std::make_unique<PacketConnection>(loop_, std::move(socket), on_packet_, [this] { on_closed(); });
 }
 
 void LauncherLink::on_closed() {
@@ -34,7 +35,8 @@ void LauncherLink::try_connect() {
   if (connection_ != nullptr) return;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", run_folder_, kShepherdSocket);
+  std::snprintf(address.sun_path, sizeof address.sun_path, "/proc/self/fd/%d/%s", run_folder_,
+                kShepherdSocket);
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket && ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
     adopt(std::move(socket));

@@ -1,5 +1,5 @@
-// A shepherd's way to the launcher: the socket it was born with, and when the launcher has died, a connection to
-// the next one, sought with a growing pause for as long as the shepherd lives.
+// A shepherd's way to the launcher: the socket it was born with, and when the launcher has died, a connection
+// to the next one, sought with a growing pause for as long as the shepherd lives.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ namespace tranche::launcher {
 class LauncherLink {
  public:
   // `record` is borrowed; it is what a new launcher is told first.
-  LauncherLink(EventLoop& loop, int run_folder, const wire::TaskRecord& record, isolation::FileDescriptor socket,
-               PacketConnection::OnPacket on_packet);
+  LauncherLink(EventLoop& loop, int run_folder, const wire::TaskRecord& record,
+               isolation::FileDescriptor socket, PacketConnection::OnPacket on_packet);
 
   // Dropped when no launcher is there: the record file and the next hello hold what events say.
   template <class Message>

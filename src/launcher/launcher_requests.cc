@@ -1,5 +1,5 @@
-// What the daemon asks of the launcher. Nothing in a request is believed: sizes, flags, users and files are checked
-// here, what a user wrote (the launch block) in the shepherd.
+// What the daemon asks of the launcher. Nothing in a request is believed: sizes, flags, users and files are
+// checked here, what a user wrote (the launch block) in the shepherd.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,10 +15,10 @@
 
 namespace tranche::launcher {
 
-using isolation::FileDescriptor;
-using isolation::Outcome;
 using isolation::call_failed;
 using isolation::failed;
+using isolation::FileDescriptor;
+using isolation::Outcome;
 using wire::LauncherKind;
 
 namespace {
@@ -26,8 +26,10 @@ namespace {
 constexpr uint64_t kMaxMemoryMib = uint64_t{1} << 40;
 
 Outcome<void> check_start(const wire::StartRequest& request) {
-  if (request.key.job == 0 || request.key.attempt == 0) return failed(EINVAL, "Start: job and attempt count from 1");
-  if ((request.flags & ~wire::kStartKnownFlags) != 0) return failed(EINVAL, "Start: unknown flags; is the launcher older?");
+  if (request.key.job == 0 || request.key.attempt == 0)
+    return failed(EINVAL, "Start: job and attempt count from 1");
+  if ((request.flags & ~wire::kStartKnownFlags) != 0)
+    return failed(EINVAL, "Start: unknown flags; is the launcher older?");
   const bool interactive = (request.flags & wire::kStartInteractive) != 0;
   if (!interactive && (request.flags & wire::kStartTerminal) != 0) {
     return failed(EINVAL, "Start: a terminal needs an interactive client");
@@ -52,10 +54,14 @@ bool is_stream_socket(int file) {
 
 void Launcher::on_request(Packet& packet) {
   switch (packet.kind()) {
-    case LauncherKind::start: return on_start(packet);
-    case LauncherKind::open_as_user: return on_open_as_user(packet);
-    case LauncherKind::scan: return on_scan(packet);
-    case LauncherKind::list: return on_list(packet.header.id);
+    case LauncherKind::start:
+      return on_start(packet);
+    case LauncherKind::open_as_user:
+      return on_open_as_user(packet);
+    case LauncherKind::scan:
+      return on_scan(packet);
+    case LauncherKind::list:
+      return on_list(packet.header.id);
     case LauncherKind::go:
     case LauncherKind::signal:
     case LauncherKind::kill:
@@ -63,7 +69,8 @@ void Launcher::on_request(Packet& packet) {
     case LauncherKind::thaw:
     case LauncherKind::set_limits:
     case LauncherKind::attach:
-    case LauncherKind::forget: return on_task_request(packet);
+    case LauncherKind::forget:
+      return on_task_request(packet);
     case LauncherKind::reply:
     case LauncherKind::list_entry:
     case LauncherKind::scan_entry:
@@ -72,7 +79,8 @@ void Launcher::on_request(Packet& packet) {
     case LauncherKind::start_failed:
     case LauncherKind::exited:
     case LauncherKind::tasks_gone:
-    case LauncherKind::shepherd_hello: break;
+    case LauncherKind::shepherd_hello:
+      break;
   }
   reply(packet.header.id, ENOSYS, "this launcher does not know the request; update it");
 }
@@ -96,7 +104,8 @@ Outcome<TaskPlan> Launcher::plan_start(Packet& packet) {
   if (tasks_.contains(request.key) || record_exists(host_.tasks_folder.get(), request.key)) {
     return failed(EEXIST, "this attempt has been started before; Forget it or use the next attempt");
   }
-  if (tasks_.size() >= host_.options.max_tasks) return failed(EAGAIN, "the launcher's limit of tasks is reached (--max-tasks)");
+  if (tasks_.size() >= host_.options.max_tasks)
+    return failed(EAGAIN, "the launcher's limit of tasks is reached (--max-tasks)");
   TRY_ASSIGN(plan.identity, users_.find(request.uid));
   if (request.gid == 0 || !isolation::is_member(plan.identity, request.gid)) {
     return failed(EPERM, plan.identity.name + " is not a member of group " + std::to_string(request.gid));
@@ -128,9 +137,9 @@ Outcome<void> Launcher::start_shepherd(TaskPlan plan) {
   if (pid < 0) return call_failed("starting a shepherd");
   if (pid == 0) {
     const isolation::CgroupTree& cgroups = host_.cgroups;
-    int kept[] = {shepherds.get(),        plan.launch_block.get(),    plan.client.get(),
-                  host_.run_folder.get(), host_.tasks_folder.get(),   cgroups.unified(),
-                  cgroups.v1_memory(),    cgroups.v1_cpu(),           cgroups.v1_pids()};
+    int kept[] = {shepherds.get(),        plan.launch_block.get(),  plan.client.get(),
+                  host_.run_folder.get(), host_.tasks_folder.get(), cgroups.unified(),
+                  cgroups.v1_memory(),    cgroups.v1_cpu(),         cgroups.v1_pids()};
     isolation::close_all_but(kept, std::size(kept));
     run_shepherd(host_, std::move(plan), std::move(shepherds));
   }

@@ -28,7 +28,8 @@ uint32_t as_number(TaskState state) { return static_cast<uint32_t>(state); }
 TEST_F(LauncherTest, ReportsExitCodes) {
   start_launcher();
   for (const int code : {0, 1, 42, 255}) {
-    const auto end = run(start_request(static_cast<uint64_t>(code) + 1, kAlice), shell("exit " + std::to_string(code)));
+    const auto end =
+        run(start_request(static_cast<uint64_t>(code) + 1, kAlice), shell("exit " + std::to_string(code)));
     EXPECT_EQ(end.cause, as_number(ExitCause::exited));
     EXPECT_EQ(end.exit_code, code);
     EXPECT_EQ(end.signal, 0);
@@ -63,7 +64,9 @@ TEST_F(LauncherTest, DeliversSignals) {
 TEST_F(LauncherTest, RunsAsTheUserWithExactEnvironmentDirectoryAndUmask) {
   start_launcher();
   BlockSpec block;
-  block.arguments = {"/bin/sh", "-c", "id -u; id -g; id -G; pwd; umask; env -0 | tr '\\0' '|'; tr '\\0' '|' </proc/$$/environ"};
+  block.arguments = {
+      "/bin/sh", "-c",
+      "id -u; id -g; id -G; pwd; umask; env -0 | tr '\\0' '|'; tr '\\0' '|' </proc/$$/environ"};
   block.variables = {"PATH=/usr/bin:/bin", "A=b c\nd", "PWD=/run/lab/home/alice"};
   block.directory = home("alice");
   block.output = "out";
@@ -81,13 +84,15 @@ TEST_F(LauncherTest, RunsAsTheUserWithExactEnvironmentDirectoryAndUmask) {
 TEST_F(LauncherTest, GivesTaskNoFileAndNoRightBeyondItsOwn) {
   start_launcher();
   BlockSpec block = shell(
-      "ls -1 /proc/self/fd | sort -n | tr '\\n' ' '; echo; grep -E '^(CapPrm|CapEff|CapAmb|SigBlk|SigIgn)' /proc/self/status");
+      "ls -1 /proc/self/fd | sort -n | tr '\\n' ' '; echo; grep -E '^(CapPrm|CapEff|CapAmb|SigBlk|SigIgn)' "
+      "/proc/self/status");
   block.output = folder() + "/out";
   EXPECT_EQ(run(start_request(1, kAlice), block).exit_code, 0);
   const std::string text = content(block.output);
   EXPECT_TRUE(text.starts_with("0 1 2 3 \n")) << text;  // 3 is the folder that ls reads
-  for (const char* none : {"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000",
-                           "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"}) {
+  for (const char* none :
+       {"CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "CapAmb:\t0000000000000000",
+        "SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000"}) {
     EXPECT_NE(text.find(none), std::string::npos) << none << " in\n" << text;
   }
 }
@@ -152,7 +157,8 @@ TEST_F(LauncherTest, EndsWhatTheMainProcessLeavesBehind) {
   request.grace_ns = kSecondNs / 10;
   // Two daemons with sessions of their own: one that obeys TERM, one that ignores it.
   BlockSpec block = shell(
-      "setsid sh -c 'echo $$ >a; exec sleep 1000' & setsid sh -c 'trap \"\" TERM; echo $$ >b; while :; do sleep 1; done' &"
+      "setsid sh -c 'echo $$ >a; exec sleep 1000' & setsid sh -c 'trap \"\" TERM; echo $$ >b; while :; do "
+      "sleep 1; done' &"
       "while [ ! -s a ] || [ ! -s b ]; do sleep 0.01; done; exit 5");
   block.directory = folder();
   EXPECT_EQ(run(request, block).exit_code, 5);
@@ -245,7 +251,8 @@ TEST_F(LauncherTest, SaysWhyATaskCannotStart) {
   block.output = folder() + "/missing/out";
   event = fail(start_request(3, kAlice), block);
   EXPECT_EQ(event.stage, as_number(StartStage::files));
-  EXPECT_NE(std::string(event.text).find("folder " + folder() + "/missing does not exist"), std::string::npos) << event.text;
+  EXPECT_NE(std::string(event.text).find("folder " + folder() + "/missing does not exist"), std::string::npos)
+      << event.text;
 
   block.output = "/etc/out";
   event = fail(start_request(4, kAlice), block);
@@ -262,7 +269,8 @@ TEST_F(LauncherTest, SaysWhyACommandCannotExecute) {
     EXPECT_EQ(daemon().start(request, block).status, 0);
     (void)daemon().wait_for(LauncherKind::prepared, request.key);
     EXPECT_EQ(daemon().ask(LauncherKind::go, request.key).status, 0);
-    const auto event = daemon().wait_for(LauncherKind::start_failed, request.key).as<wire::StartFailedEvent>();
+    const auto event =
+        daemon().wait_for(LauncherKind::start_failed, request.key).as<wire::StartFailedEvent>();
     EXPECT_EQ(event.stage, as_number(StartStage::execute));
     EXPECT_EQ(event.error, error) << event.text;
     (void)daemon().wait_for(LauncherKind::tasks_gone, request.key);
@@ -312,9 +320,10 @@ TEST_F(LauncherTest, UsersCannotTouchOneAnothersTasks) {
   const auto started = begin(request, block);
   (void)wait_content(block.output);
   const std::string pid = std::to_string(started.task_pid);
-  BlockSpec attack = shell("kill -9 " + pid + " && echo killed; cat " + folder() + "/alice.log; cat /proc/" + pid +
-                           "/environ; ls /proc/" + pid + "/fd /run/lab/home/alice; cat " + run_folder() + "/tasks/1.0.1; ls " +
-                           run_folder() + "/jobs; ls " + run_folder() + "/tasks; echo over");
+  BlockSpec attack =
+      shell("kill -9 " + pid + " && echo killed; cat " + folder() + "/alice.log; cat /proc/" + pid +
+            "/environ; ls /proc/" + pid + "/fd /run/lab/home/alice; cat " + run_folder() +
+            "/tasks/1.0.1; ls " + run_folder() + "/jobs; ls " + run_folder() + "/tasks; echo over");
   attack.output = folder() + "/bob.log";
   attack.error = "/dev/null";
   EXPECT_EQ(run(start_request(2, kBob), attack).exit_code, 0);
@@ -349,7 +358,8 @@ TEST_F(LauncherTest, ProcessLimitHolds) {
 TEST_F(LauncherTest, LimitsCanBeChangedWhileRunning) {
   start_launcher();
   auto request = start_request(1, kAlice);
-  BlockSpec block = shell("echo up; while [ ! -e go ]; do sleep 0.01; done; exec dd if=/dev/zero of=/dev/null bs=200M count=1");
+  BlockSpec block = shell(
+      "echo up; while [ ! -e go ]; do sleep 0.01; done; exec dd if=/dev/zero of=/dev/null bs=200M count=1");
   block.directory = folder();
   block.output = "out";
   (void)begin(request, block);
@@ -372,7 +382,8 @@ TEST_F(LauncherTest, SharedMemoryIsTheJobsOwn) {
   auto second = start_request(1, kAlice, 1);
   auto other = start_request(2, kAlice, 0);
   for (auto* request : {&first, &second, &other}) request->flags |= wire::kStartJobShares;
-  BlockSpec writer = shell("echo hello >/dev/shm/x; ipcmk -Q >/dev/null; ipcs -q | grep -c alice; echo up; exec sleep 1000");
+  BlockSpec writer =
+      shell("echo hello >/dev/shm/x; ipcmk -Q >/dev/null; ipcs -q | grep -c alice; echo up; exec sleep 1000");
   writer.output = folder() + "/writer";
   (void)begin(first, writer);
   ASSERT_TRUE(eventually([&] { return content(folder() + "/writer").ends_with("up\n"); }));
@@ -380,12 +391,14 @@ TEST_F(LauncherTest, SharedMemoryIsTheJobsOwn) {
   reader.output = folder() + "/reader";
   EXPECT_EQ(run(second, reader).exit_code, 0);
   EXPECT_EQ(content(folder() + "/reader"), "hello\n1\n");
-  BlockSpec stranger = shell("ls /dev/shm; ipcs -q | grep -c alice; ls " + run_folder() + "/jobs 2>&1 | grep -c 1");
+  BlockSpec stranger =
+      shell("ls /dev/shm; ipcs -q | grep -c alice; ls " + run_folder() + "/jobs 2>&1 | grep -c 1");
   stranger.output = folder() + "/stranger";
   (void)run(other, stranger);
   EXPECT_EQ(content(folder() + "/stranger").substr(0, 2), "0\n");
   auto alone = start_request(3, kAlice);  // without sharing: a tmpfs of its own
-  BlockSpec lonely = shell("ls /dev/shm; ipcs -q | grep -c alice; echo x >/dev/shm/y; stat -f -c %T /dev/shm");
+  BlockSpec lonely =
+      shell("ls /dev/shm; ipcs -q | grep -c alice; echo x >/dev/shm/y; stat -f -c %T /dev/shm");
   lonely.output = folder() + "/alone";
   (void)run(alone, lonely);
   EXPECT_EQ(content(folder() + "/alone"), "0\ntmpfs\n");
@@ -400,7 +413,8 @@ TEST_F(LauncherTest, OpensFilesAsTheUserOnly) {
   ASSERT_EQ(::chmod((home("alice") + "/log").c_str(), 0600), 0);
   const auto open = [&](uint32_t uid, const std::string& path, FileDescriptor& file) {
     wire::OpenAsUserRequest request{};
-    request.header = {sizeof request, 1, static_cast<uint16_t>(LauncherKind::open_as_user), daemon().next_id()};
+    request.header = {sizeof request, 1, static_cast<uint16_t>(LauncherKind::open_as_user),
+                      daemon().next_id()};
     request.uid = uid;
     path.copy(request.path, sizeof request.path - 1);
     EXPECT_TRUE(daemon().send_raw(&request, sizeof request));

@@ -60,7 +60,8 @@ std::string encode_block(const BlockSpec& spec) {
   header.argument_count = static_cast<uint32_t>(spec.arguments.size());
   header.variable_count = static_cast<uint32_t>(spec.variables.size());
   std::string strings;
-  for (const std::string* path : {&spec.directory, &spec.input, &spec.output, &spec.error}) append_string(strings, *path);
+  for (const std::string* path : {&spec.directory, &spec.input, &spec.output, &spec.error})
+    append_string(strings, *path);
   for (const std::string& argument : spec.arguments) append_string(strings, argument);
   for (const std::string& variable : spec.variables) append_string(strings, variable);
   header.total_size = static_cast<uint32_t>(sizeof header + strings.size());
@@ -106,7 +107,8 @@ bool process_exists(int pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text((std::istreambuf_iterator<char>(stat)), {});
   const size_t close = text.rfind(')');
-  return close != std::string::npos && close + 2 < text.size() && text[close + 2] != 'Z' && text[close + 2] != 'X';
+  return close != std::string::npos && close + 2 < text.size() && text[close + 2] != 'Z' &&
+         text[close + 2] != 'X';
 }
 
 DaemonClient::DaemonClient(const std::string& run_folder) {
@@ -114,7 +116,8 @@ DaemonClient::DaemonClient(const std::string& run_folder) {
   address.sun_family = AF_UNIX;
   std::snprintf(address.sun_path, sizeof address.sun_path, "%s/launcher.sock", run_folder.c_str());
   FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) socket_ = std::move(socket);
+  if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    socket_ = std::move(socket);
 }
 
 bool DaemonClient::send_raw(const void* bytes, size_t size, const std::vector<int>& files) {
@@ -181,7 +184,8 @@ Received DaemonClient::wait_for(const std::function<bool(const Received&)>& want
     std::ostringstream seen;
     for (const Received& packet : kept_) {
       seen << ' ' << packet.header.kind;
-      if (packet.kind() == LauncherKind::start_failed) seen << " (" << packet.as<wire::StartFailedEvent>().text << ')';
+      if (packet.kind() == LauncherKind::start_failed)
+        seen << " (" << packet.as<wire::StartFailedEvent>().text << ')';
     }
     ADD_FAILURE() << "no " << what << " came; seen kinds:" << seen.str();
     throw std::runtime_error(std::string("no answer: ") + what);
@@ -204,7 +208,8 @@ wire::Reply DaemonClient::wait_reply(uint64_t id, FileDescriptor* file) {
   return packet.as<wire::Reply>();
 }
 
-wire::Reply DaemonClient::start(wire::StartRequest request, const BlockSpec& block, const std::vector<int>& more_files) {
+wire::Reply DaemonClient::start(wire::StartRequest request, const BlockSpec& block,
+                                const std::vector<int>& more_files) {
   const FileDescriptor file = make_sealed(encode_block(block));
   request.header.id = next_id();
   std::vector<int> files = {file.get()};
@@ -236,7 +241,10 @@ std::vector<wire::TaskRecord> DaemonClient::list() {
   std::vector<wire::TaskRecord> records;
   for (uint32_t i = 0; i < reply.entries; ++i) {
     const Received entry = wait_for(
-        [&](const Received& one) { return one.kind() == LauncherKind::list_entry && one.header.id == header.id; }, "entry");
+        [&](const Received& one) {
+          return one.kind() == LauncherKind::list_entry && one.header.id == header.id;
+        },
+        "entry");
     records.push_back(entry.as<wire::ListEntry>().record);
   }
   return records;
@@ -257,7 +265,8 @@ void LauncherTest::start_launcher(const std::vector<std::string>& more) {
   more_options_ = more;
   launcher_pid_ = ::fork();
   if (launcher_pid_ == 0) {
-    std::vector<std::string> words = {TRANCHE_LAUNCHER, "--run-dir", run_folder_, "--cgroup-root", cgroup_root_};
+    std::vector<std::string> words = {TRANCHE_LAUNCHER, "--run-dir", run_folder_, "--cgroup-root",
+                                      cgroup_root_};
     words.insert(words.end(), more.begin(), more.end());
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());

@@ -1,5 +1,5 @@
-// A real launcher for tests: in the laboratory (tests/lab/enter), with its own run folder and cgroup subtree, spoken
-// to over the wire protocol as the daemon would.
+// A real launcher for tests: in the laboratory (tests/lab/enter), with its own run folder and cgroup subtree,
+// spoken to over the wire protocol as the daemon would.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -66,7 +66,8 @@ class DaemonClient {
   // Nothing more comes: the other side has closed.
   bool is_closed();
 
-  wire::Reply start(wire::StartRequest request, const BlockSpec& block, const std::vector<int>& more_files = {});
+  wire::Reply start(wire::StartRequest request, const BlockSpec& block,
+                    const std::vector<int>& more_files = {});
   wire::Reply ask(wire::LauncherKind kind, const wire::TaskKey& key);
   wire::Reply kill(const wire::TaskKey& key, uint64_t grace_ns);
   std::vector<wire::TaskRecord> list();

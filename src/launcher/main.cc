@@ -1,5 +1,5 @@
-// tranche-launcher: the one program of Tranche that is root and starts tasks. Links libc only, so that nothing a
-// library does at load or at fork is part of the trusted code.
+// tranche-launcher: the one program of Tranche that is root and starts tasks. Links libc only, so that
+// nothing a library does at load or at fork is part of the trusted code.
 #include <fcntl.h>
 #include <getopt.h>
 #include <signal.h>
@@ -18,12 +18,24 @@ namespace tranche::launcher {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: tranche-launcher [--run-dir DIR] [--daemon-user NAME] [--cgroup-root NAME] [--driver-library-dir DIR]\n"
+    "usage: tranche-launcher [--run-dir DIR] [--daemon-user NAME] [--cgroup-root NAME] [--driver-library-dir "
+    "DIR]\n"
     "                        [--allow-system-uids-from UID] [--max-tasks N] [--ready-fd N]\n"
     "       tranche-launcher --hold [--cgroup-root NAME] [--ready-fd N]\n"
     "Starts and supervises tasks for tranched. --hold only keeps the cgroup subtree.\n";
 
-enum Choice : int { run_dir = 1, daemon_user, cgroup_root, driver_library_dir, system_uids, max_tasks, ready_fd, hold, help, version };
+enum Choice : int {
+  run_dir = 1,
+  daemon_user,
+  cgroup_root,
+  driver_library_dir,
+  system_uids,
+  max_tasks,
+  ready_fd,
+  hold,
+  help,
+  version
+};
 
 std::optional<uint32_t> read_number(const char* text, uint32_t least, uint32_t most) {
   char* end = nullptr;
@@ -54,11 +66,16 @@ int parse(int count, char** arguments, Options& options) {
   };
   int choice = 0;
   while ((choice = ::getopt_long(count, arguments, "", kOptions, nullptr)) != -1) {
-    if (choice == run_dir) options.run_folder = optarg;
-    else if (choice == daemon_user) options.daemon_user = optarg;
-    else if (choice == cgroup_root) options.cgroup_root = optarg;
-    else if (choice == driver_library_dir) options.driver_library_folder = optarg;
-    else if (choice == hold) options.hold = true;
+    if (choice == run_dir)
+      options.run_folder = optarg;
+    else if (choice == daemon_user)
+      options.daemon_user = optarg;
+    else if (choice == cgroup_root)
+      options.cgroup_root = optarg;
+    else if (choice == driver_library_dir)
+      options.driver_library_folder = optarg;
+    else if (choice == hold)
+      options.hold = true;
     else if (choice == system_uids) {
       const auto uid = read_number(optarg, 1, isolation::kFirstOrdinaryUid);
       if (!uid) return complain("--allow-system-uids-from", "a uid from 1 to 1000");
@@ -96,7 +113,8 @@ int fail_with(const isolation::Failure& failure) {
 int run(int count, char** arguments) {
   Options options;
   if (const int parsed = parse(count, arguments, options); parsed != 0) return parsed < 0 ? 0 : parsed;
-  if (::geteuid() != 0) return complain("tranche-launcher", "run as root: it starts tasks under their users' identity");
+  if (::geteuid() != 0)
+    return complain("tranche-launcher", "run as root: it starts tasks under their users' identity");
   if (options.hold) {
     const auto held = hold_subtree(options);
     return held ? 0 : fail_with(held.error());

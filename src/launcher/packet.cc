@@ -18,8 +18,12 @@ void set_text(char (&target)[wire::kMaxText], std::string_view text) {
   }
 }
 
-PacketConnection::PacketConnection(EventLoop& loop, FileDescriptor socket, OnPacket on_packet, OnClosed on_closed)
-    : loop_(loop), socket_(std::move(socket)), on_packet_(std::move(on_packet)), on_closed_(std::move(on_closed)) {
+PacketConnection::PacketConnection(EventLoop& loop, FileDescriptor socket, OnPacket on_packet,
+                                   OnClosed on_closed)
+    : loop_(loop),
+      socket_(std::move(socket)),
+      on_packet_(std::move(on_packet)),
+      on_closed_(std::move(on_closed)) {
   loop_.watch(socket_.get(), EPOLLIN, [this](uint32_t events) { on_events(events); });
 }
 

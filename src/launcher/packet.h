@@ -1,5 +1,5 @@
-// Packets of wire/launcher.h over SEQPACKET sockets: bounded receiving with passed descriptors, and sending that
-// never blocks.
+// Packets of wire/launcher.h over SEQPACKET sockets: bounded receiving with passed descriptors, and sending
+// that never blocks.
 #pragma once
 
 #include <cstring>
@@ -24,7 +24,8 @@ struct Packet {
 
   wire::LauncherKind kind() const { return static_cast<wire::LauncherKind>(header.kind); }
 
-  // The struct in this packet, missing tail zeroed; false if the packet is shorter than the first version of it.
+  // The struct in this packet, missing tail zeroed; false if the packet is shorter than the first version of
+  // it.
   template <class Message>
   bool decode(Message& message, size_t least = sizeof(Message)) const {
     if (bytes.size() < least) return false;
@@ -49,8 +50,8 @@ enum class Sent { done, later, lost };
 // One packet, without blocking.
 Sent send_packet(int socket, std::string_view bytes, int file);
 
-// Owns one connection. Packets that the peer does not take are queued up to a bound; a peer that exceeds it, sends
-// what is no packet, or hangs up has lost the connection: `closed` is called once, from the loop.
+// Owns one connection. Packets that the peer does not take are queued up to a bound; a peer that exceeds it,
+// sends what is no packet, or hangs up has lost the connection: `closed` is called once, from the loop.
 class PacketConnection {
  public:
   using OnPacket = std::function<void(Packet&)>;

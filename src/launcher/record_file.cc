@@ -1,8 +1,8 @@
 #include "launcher/record_file.h"
 
 #include <dirent.h>
-#include <stdio.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The records of tasks, `<run-dir>/tasks/<job>.<rank>.<attempt>`: what a shepherd knows, kept where both it and
-// the launcher may die. Fixed-width wire::TaskRecord, replaced by rename.
+// The records of tasks, `<run-dir>/tasks/<job>.<rank>.<attempt>`: what a shepherd knows, kept where both it
+// and the launcher may die. Fixed-width wire::TaskRecord, replaced by rename.
 #pragma once
 
 #include <string>

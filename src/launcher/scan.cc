@@ -41,7 +41,8 @@ bool is_node(int folder, const char* file, const isolation::DeviceNode& node) {
   if (::statx(folder, file, AT_STATX_DONT_SYNC, STATX_TYPE, &status) != 0) return false;
   const bool is_block = S_ISBLK(status.stx_mode);
   if (!is_block && !S_ISCHR(status.stx_mode)) return false;
-  return is_block == node.is_block && status.stx_rdev_major == node.major && status.stx_rdev_minor == node.minor;
+  return is_block == node.is_block && status.stx_rdev_major == node.major &&
+         status.stx_rdev_minor == node.minor;
 }
 
 void describe(const LauncherHost& host, int process, const char* pid, wire::ScanEntry& entry) {
@@ -49,7 +50,8 @@ void describe(const LauncherHost& host, int process, const char* pid, wire::Scan
   entry.start_ticks = process_start_ticks(entry.pid);
   if (const auto text = isolation::read_text_at(process, "status")) {
     const size_t line = text->find("\nUid:\t");
-    if (line != std::string::npos) entry.uid = static_cast<uint32_t>(::strtoul(text->c_str() + line + 6, nullptr, 10));
+    if (line != std::string::npos)
+      entry.uid = static_cast<uint32_t>(::strtoul(text->c_str() + line + 6, nullptr, 10));
   }
   if (const auto text = isolation::read_text_at(process, "comm")) {
     const size_t count = std::min({text->size(), text->find('\n'), sizeof entry.command - 1});
@@ -75,7 +77,9 @@ void scan_processes(const LauncherHost& host, const wire::ScanRequest& request, 
     if (node) wanted.push_back({request.gpu_minors[i], *node});
   }
   auto reply = make_message<wire::Reply>(wire::LauncherKind::reply, request.header.id);
-  const auto send = [socket](const auto& message) { (void)::send(socket, &message, sizeof message, MSG_NOSIGNAL); };
+  const auto send = [socket](const auto& message) {
+    (void)::send(socket, &message, sizeof message, MSG_NOSIGNAL);
+  };
   for_each_number(AT_FDCWD, "/proc", [&](int proc, const char* pid) {
     const FileDescriptor process(::openat(proc, pid, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     std::vector<bool> holds(wanted.size());

@@ -24,12 +24,14 @@ using wire::TaskState;
 Shepherd::Shepherd(const LauncherHost& host, TaskPlan plan, FileDescriptor launcher_socket)
     : host_(host),
       plan_(std::move(plan)),
-      link_(loop_, host.run_folder.get(), record_, std::move(launcher_socket), [this](Packet& packet) { on_packet(packet); }),
+      link_(loop_, host.run_folder.get(), record_, std::move(launcher_socket),
+            [this](Packet& packet) { on_packet(packet); }),
       timer_(loop_, [this] { on_timer(); }),
       client_(loop_, {.signal = [this](int signal) { signal_client_group(signal); },
                       .lost =
                           [this] {
-                            if (!client_.has_terminal()) lost_client_at_ = boot_time_ns() + wire::kLostClientGraceNs;
+                            if (!client_.has_terminal())
+                              lost_client_at_ = boot_time_ns() + wire::kLostClientGraceNs;
                             arm_timer();
                           },
                       .detached = [] {},
@@ -72,7 +74,9 @@ void Shepherd::write_record() {
   }
 }
 
-bool Shepherd::has_ended() const { return state() == TaskState::start_failed || state() == TaskState::exited; }
+bool Shepherd::has_ended() const {
+  return state() == TaskState::start_failed || state() == TaskState::exited;
+}
 
 bool Shepherd::is_done() const {
   return record_.tasks_gone != 0 && client_done_ && cgroup_removed_ && link_.is_drained();
@@ -83,7 +87,8 @@ void Shepherd::reap() {
   rusage usage{};
   int pid = 0;
   while ((pid = ::wait4(-1, &status, WNOHANG, &usage)) > 0) {
-    record_.end.max_resident_kib = std::max(record_.end.max_resident_kib, static_cast<uint64_t>(usage.ru_maxrss));
+    record_.end.max_resident_kib =
+        std::max(record_.end.max_resident_kib, static_cast<uint64_t>(usage.ru_maxrss));
     if (pid == record_.task_pid && !main_reaped_) {
       main_reaped_ = true;
       on_main_ended(status, static_cast<uint64_t>(usage.ru_maxrss));

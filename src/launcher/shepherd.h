@@ -1,6 +1,6 @@
-// The shepherd: one process a task, forked by the launcher. It prepares and births the task, holds its time limit,
-// reaps every descendant, carries the interactive client's bytes, and keeps the record. It needs neither launcher
-// nor daemon once it lives; when it dies its task goes on.
+// The shepherd: one process a task, forked by the launcher. It prepares and births the task, holds its time
+// limit, reaps every descendant, carries the interactive client's bytes, and keeps the record. It needs
+// neither launcher nor daemon once it lives; when it dies its task goes on.
 //
 // Record before report: what an event says is in the record file before the event is sent.
 #pragma once
@@ -71,9 +71,9 @@ class Shepherd {
     return event;
   }
 
-  static constexpr uint64_t kRetryNs = 5'000'000;           // until a cgroup is seen empty or can be removed
-  static constexpr uint64_t kKillAgainNs = 1'000'000'000;   // for processes the kernel has not let go yet
-  static constexpr uint64_t kLingerNs = 600'000'000'000;    // for a client that does not take its output
+  static constexpr uint64_t kRetryNs = 5'000'000;          // until a cgroup is seen empty or can be removed
+  static constexpr uint64_t kKillAgainNs = 1'000'000'000;  // for processes the kernel has not let go yet
+  static constexpr uint64_t kLingerNs = 600'000'000'000;   // for a client that does not take its output
 
   const LauncherHost& host_;
   TaskPlan plan_;
@@ -90,7 +90,7 @@ class Shepherd {
   isolation::FileDescriptor main_process_;  // pidfd
   TimeLimit time_limit_;
   wire::ExitCause ending_ = wire::ExitCause::none;  // why we end it
-  bool main_reaped_ = true;  // no child yet, or waited for
+  bool main_reaped_ = true;                         // no child yet, or waited for
   bool go_given_ = false;
   bool client_done_ = true;
   bool cgroup_removed_ = true;
@@ -101,6 +101,7 @@ class Shepherd {
 };
 
 // Called in the forked child. Never returns to the launcher's code.
-[[noreturn]] void run_shepherd(const LauncherHost& host, TaskPlan plan, isolation::FileDescriptor launcher_socket);
+[[noreturn]] void run_shepherd(const LauncherHost& host, TaskPlan plan,
+                               isolation::FileDescriptor launcher_socket);
 
 }  // namespace tranche::launcher

@@ -15,10 +15,10 @@
 
 namespace tranche::launcher {
 
+using isolation::call_failed;
 using isolation::Failure;
 using isolation::FileDescriptor;
 using isolation::Outcome;
-using isolation::call_failed;
 using wire::LauncherKind;
 using wire::StartStage;
 using wire::TaskState;
@@ -40,7 +40,8 @@ Outcome<TaskFiles> Shepherd::make_terminal() {
   if (!master || ::unlockpt(master.get()) != 0) return call_failed("making a pseudo-terminal");
   FileDescriptor slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
   if (!slave) return call_failed("opening the pseudo-terminal");
-  if (::fchown(slave.get(), plan_.request.uid, static_cast<gid_t>(-1)) != 0 || ::fchmod(slave.get(), 0600) != 0) {
+  if (::fchown(slave.get(), plan_.request.uid, static_cast<gid_t>(-1)) != 0 ||
+      ::fchmod(slave.get(), 0600) != 0) {
     return call_failed("giving the pseudo-terminal to the user");
   }
   winsize size{};
@@ -144,7 +145,8 @@ bool Shepherd::on_birth_channel() {
   } else if (ending_ != wire::ExitCause::none) {
     fail_start(StartStage::cancelled, {ECANCELED, "cancelled before it started"});
   } else {
-    fail_start(StartStage::identity, {EIO, "the prepared process was lost before it could start (memory limit too low?)"});
+    fail_start(StartStage::identity,
+               {EIO, "the prepared process was lost before it could start (memory limit too low?)"});
   }
   check_gone();
   return true;

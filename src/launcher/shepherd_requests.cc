@@ -23,13 +23,20 @@ void Shepherd::reply(uint64_t id, int status, std::string_view text) {
 void Shepherd::on_packet(Packet& packet) {
   const uint64_t id = packet.header.id;
   switch (packet.kind()) {
-    case LauncherKind::go: return on_go(id);
-    case LauncherKind::signal: return on_signal(packet);
-    case LauncherKind::kill: return on_kill(packet);
-    case LauncherKind::freeze: return on_freeze(id, true);
-    case LauncherKind::thaw: return on_freeze(id, false);
-    case LauncherKind::set_limits: return on_set_limits(packet);
-    case LauncherKind::attach: return on_attach(packet);
+    case LauncherKind::go:
+      return on_go(id);
+    case LauncherKind::signal:
+      return on_signal(packet);
+    case LauncherKind::kill:
+      return on_kill(packet);
+    case LauncherKind::freeze:
+      return on_freeze(id, true);
+    case LauncherKind::thaw:
+      return on_freeze(id, false);
+    case LauncherKind::set_limits:
+      return on_set_limits(packet);
+    case LauncherKind::attach:
+      return on_attach(packet);
     case LauncherKind::start:
     case LauncherKind::open_as_user:
     case LauncherKind::scan:
@@ -43,7 +50,8 @@ void Shepherd::on_packet(Packet& packet) {
     case LauncherKind::start_failed:
     case LauncherKind::exited:
     case LauncherKind::tasks_gone:
-    case LauncherKind::shepherd_hello: break;
+    case LauncherKind::shepherd_hello:
+      break;
   }
   reply(id, ENOSYS, "this task's supervisor is of an older release and does not know this request");
 }
@@ -67,7 +75,8 @@ void Shepherd::on_go(uint64_t id) {
 void Shepherd::on_signal(const Packet& packet) {
   wire::SignalRequest request{};
   const uint64_t id = packet.header.id;
-  if (!packet.decode(request) || request.signal < 1 || request.signal > 64) return reply(id, EINVAL, "no such signal");
+  if (!packet.decode(request) || request.signal < 1 || request.signal > 64)
+    return reply(id, EINVAL, "no such signal");
   if (state() != TaskState::running) return reply(id, ESRCH, "the task is not running");
   if (request.scope == static_cast<uint32_t>(wire::SignalScope::whole_task)) {
     cgroup_->signal_all(request.signal);
@@ -88,7 +97,8 @@ void Shepherd::on_kill(const Packet& packet) {
 
 void Shepherd::on_freeze(uint64_t id, bool frozen) {
   if (state() != TaskState::running) return reply(id, ESRCH, "the task is not running");
-  if (const auto done = cgroup_->set_frozen(frozen); !done) return reply(id, done.error().error, done.error().text);
+  if (const auto done = cgroup_->set_frozen(frozen); !done)
+    return reply(id, done.error().error, done.error().text);
   record_.frozen = frozen ? 1 : 0;
   frozen ? time_limit_.freeze(boot_time_ns()) : time_limit_.thaw(boot_time_ns());
   write_record();

@@ -37,7 +37,8 @@ uint32_t state_told_by(LauncherKind kind) {
 }
 
 bool is_ended(uint32_t state) {
-  return state == static_cast<uint32_t>(TaskState::start_failed) || state == static_cast<uint32_t>(TaskState::exited);
+  return state == static_cast<uint32_t>(TaskState::start_failed) ||
+         state == static_cast<uint32_t>(TaskState::exited);
 }
 
 }  // namespace
@@ -59,7 +60,8 @@ void TaskTable::restore() {
   if (folder == nullptr) return;
   std::vector<uint64_t> jobs;
   while (const dirent* entry = ::readdir(folder)) {
-    if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])) != 0) jobs.push_back(::strtoull(entry->d_name, nullptr, 10));
+    if (std::isdigit(static_cast<unsigned char>(entry->d_name[0])) != 0)
+      jobs.push_back(::strtoull(entry->d_name, nullptr, 10));
   }
   ::closedir(folder);
   for (const uint64_t job : jobs) remove_unused_job_space(job);
@@ -102,7 +104,8 @@ void TaskTable::on_hello(const wire::TaskRecord& record, int peer_pid, FileDescr
 }
 
 void TaskTable::watch_process(Task& task) {
-  task.shepherd_process = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, task.known.shepherd_pid, 0)));
+  task.shepherd_process =
+      FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, task.known.shepherd_pid, 0)));
   if (!task.shepherd_process) return;
   const Key key = order(task.known.key);
   loop_.watch(task.shepherd_process.get(), EPOLLIN, [this, key](uint32_t) { on_shepherd_ended(key); });
@@ -127,8 +130,8 @@ void TaskTable::on_shepherd_ended(Key key) {
   settle(task);
 }
 
-// When process and connection of a shepherd are both gone, everything it said has been heard: either its task is
-// gone too, or the task is on its own.
+// When process and connection of a shepherd are both gone, everything it said has been heard: either its task
+// is gone too, or the task is on its own.
 void TaskTable::settle(Task& task) {
   if (task.shepherd != nullptr || task.shepherd_process || task.adopted != nullptr) return;
   wire::TaskRecord record = read_record(host_.tasks_folder.get(), task.known.key);
@@ -202,7 +205,8 @@ void TaskTable::answer(uint64_t id, int status, std::string_view text) {
 void TaskTable::fail_pending(Task& task) {
   const bool ended = is_ended(task.known.state);
   for (const uint64_t id : std::exchange(task.pending, {})) {
-    answer(id, ended ? ESRCH : EOWNERDEAD, ended ? "the task has ended" : "the task's supervisor was lost; ask List");
+    answer(id, ended ? ESRCH : EOWNERDEAD,
+           ended ? "the task has ended" : "the task's supervisor was lost; ask List");
   }
 }
 
@@ -217,7 +221,8 @@ void TaskTable::forward(Packet& packet, const wire::TaskKey& key) {
   Task& task = *found->second;
   if (task.shepherd != nullptr) {
     task.pending.push_back(id);
-    task.shepherd->send_bytes(std::string_view(packet.bytes.data(), packet.bytes.size()), std::move(packet.files[0]));
+    task.shepherd->send_bytes(std::string_view(packet.bytes.data(), packet.bytes.size()),
+                              std::move(packet.files[0]));
   } else if (task.adopted != nullptr) {
     to_daemon_(bytes_of(task.adopted->handle(packet)));
   } else if (task.known.tasks_gone != 0) {
@@ -244,7 +249,8 @@ int TaskTable::forget(const wire::TaskKey& key) {
 
 void TaskTable::on_reaped(int pid, int status) {
   for (auto& [key, task] : tasks_) {
-    if (task->adopted != nullptr && task->adopted->main_pid() == pid) return task->adopted->on_main_reaped(status);
+    if (task->adopted != nullptr && task->adopted->main_pid() == pid)
+      return task->adopted->on_main_reaped(status);
   }
 }
 

@@ -1,4 +1,5 @@
-// The launcher's tasks: each with its shepherd's connection and process, or adopted when the shepherd was lost.
+// The launcher's tasks: each with its shepherd's connection and process, or adopted when the shepherd was
+// lost.
 #pragma once
 
 #include <functional>
@@ -18,8 +19,8 @@ class TaskTable {
 
   TaskTable(EventLoop& loop, const LauncherHost& host, ToDaemon to_daemon);
 
-  // Takes up what an earlier launcher left: records whose shepherds live are waited for, others adopted. Removes
-  // shared folders of jobs that have no task. Call after the shepherds' socket listens.
+  // Takes up what an earlier launcher left: records whose shepherds live are waited for, others adopted.
+  // Removes shared folders of jobs that have no task. Call after the shepherds' socket listens.
   void restore();
 
   bool contains(const wire::TaskKey& key) const { return tasks_.contains(order(key)); }
@@ -30,8 +31,8 @@ class TaskTable {
 
   // A shepherd that was just forked; `record` is what is known of it.
   void add(const wire::TaskRecord& record, isolation::FileDescriptor socket);
-  // A shepherd of an earlier launcher says hello on a socket of `peer_pid`. Not believed if it is not who the record
-  // names; one without a record yet was forked just before that launcher died.
+  // A shepherd of an earlier launcher says hello on a socket of `peer_pid`. Not believed if it is not who the
+  // record names; one without a record yet was forked just before that launcher died.
   void on_hello(const wire::TaskRecord& record, int peer_pid, isolation::FileDescriptor socket);
 
   // Passes a request of the daemon to the task's shepherd, which answers; or answers itself.

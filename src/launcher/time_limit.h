@@ -1,5 +1,5 @@
-// The time a task has run, which stands still while it is frozen, and when its limit is reached. Pure; times are
-// CLOCK_BOOTTIME in ns.
+// The time a task has run, which stands still while it is frozen, and when its limit is reached. Pure; times
+// are CLOCK_BOOTTIME in ns.
 #pragma once
 
 #include <cstdint>

@@ -43,8 +43,8 @@ class SourceWatch final : public Reactor::Watch {
   static int on_io(sd_event_source*, int, uint32_t, void* watch) { return dispatch(watch); }
   static int on_signal(sd_event_source*, const signalfd_siginfo*, void* watch) { return dispatch(watch); }
 
-  // Of a descriptor that was registered already. Before `source`, so that it is closed after: epoll would go on
-  // reporting a closed number for as long as the original is open.
+  // Of a descriptor that was registered already. Before `source`, so that it is closed after: epoll would go
+  // on reporting a closed number for as long as the original is open.
   UniqueFd duplicate;
   EventSource source;
 

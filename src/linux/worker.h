@@ -1,5 +1,5 @@
-// Somewhere to do work that may block, as a seam: a thread of its own (worker_thread.h), or, in simulation, at
-// once on the loop's thread (InlineWorker).
+// Somewhere to do work that may block, as a seam: a thread of its own (worker_thread.h), or, in simulation,
+// at once on the loop's thread (InlineWorker).
 #pragma once
 
 #include <functional>

@@ -20,6 +20,7 @@ Result<AdmittedJob> admit(const api::SubmitRequest& request, const Caller& calle
                           bool interactive);
 
 // The leaf that a job of `user` goes to: "<queue>/<user>", where `queue` defaults to the policy's.
-std::string leaf_queue(const std::optional<std::string>& queue, const std::string& user, const Policy& policy);
+std::string leaf_queue(const std::optional<std::string>& queue, const std::string& user,
+                       const Policy& policy);
 
 }  // namespace tranche::machine

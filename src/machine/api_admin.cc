@@ -24,8 +24,8 @@ void ApiServer::status(Call& call) {
 }
 
 void ApiServer::doctor(Call& call) {
-  const auto report = examine(parts_.config, parts_.engine, parts_.gpus, parts_.tasks,
-                              parts_.engine.journal().trouble());
+  const auto report =
+      examine(parts_.config, parts_.engine, parts_.gpus, parts_.tasks, parts_.engine.journal().trouble());
   call.responder.respond(json_response(200, api::encode(report)));
 }
 

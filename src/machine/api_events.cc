@@ -7,7 +7,7 @@ namespace tranche::machine {
 // One client of GET /v1/events?follow=true: first what the journal has, then every row as it becomes durable.
 struct EventFollower {
   EventStream stream;
-  EventSeq sent;           // newest row sent
+  EventSeq sent;            // newest row sent
   bool catching_up = true;  // rows of the journal are still being read
   bool closed = false;
 };
@@ -68,17 +68,18 @@ void ApiServer::events(Call& call) {
 }
 
 void ApiServer::send_backlog(std::shared_ptr<EventFollower> follower) {
-  parts_.engine.journal().read_rows(
-      follower->sent, kRowsAtATime, [this, follower](Result<std::vector<JournalRow>> rows) {
-        if (follower->closed || !rows) return;
-        for (const JournalRow& row : *rows) send_row(*follower, row);
-        // Rows that became durable meanwhile are read too: the journal's own thread orders both.
-        if (rows->empty()) {
-          follower->catching_up = false;
-        } else {
-          send_backlog(follower);
-        }
-      });
+  parts_.engine.journal().read_rows(follower->sent, kRowsAtATime,
+                                    [this, follower](Result<std::vector<JournalRow>> rows) {
+                                      if (follower->closed || !rows) return;
+                                      for (const JournalRow& row : *rows) send_row(*follower, row);
+                                      // Rows that became durable meanwhile are read too: the journal's own
+                                      // thread orders both.
+                                      if (rows->empty()) {
+                                        follower->catching_up = false;
+                                      } else {
+                                        send_backlog(follower);
+                                      }
+                                    });
 }
 
 void ApiServer::on_step(const JournalRow&) {}

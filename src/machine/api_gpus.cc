@@ -8,7 +8,8 @@ Result<GpuId> gpu_of(const ApiServer::Call& call, const GpuManager& gpus) {
   TRY_ASSIGN(const int64_t index, parse_integer(call.parameters.at(0), 0, 1023, "GPU index"));
   const auto id = gpus.by_index(static_cast<uint32_t>(index));
   if (!id) {
-    return fail(ErrorCode::not_found, "there is no GPU " + call.parameters[0] + ": `tranche gpus` lists them");
+    return fail(ErrorCode::not_found,
+                "there is no GPU " + call.parameters[0] + ": `tranche gpus` lists them");
   }
   return *id;
 }
@@ -27,8 +28,9 @@ void ApiServer::drain(Call& call) {
   const auto gpu = gpu_of(call, parts_.gpus);
   if (!gpu) return call.responder.respond(gpu.error());
   if (!call.caller.is_operator) {
-    return call.responder.respond(Error(ErrorCode::denied, "only operators may drain a GPU: ask one, or join a "
-                                                           "group of daemon.operator_groups"));
+    return call.responder.respond(Error(ErrorCode::denied,
+                                        "only operators may drain a GPU: ask one, or join a "
+                                        "group of daemon.operator_groups"));
   }
   const auto request = api::decode<api::DrainRequest>(call.request.body.empty() ? "{}" : call.request.body);
   if (!request) return call.responder.respond(request.error());

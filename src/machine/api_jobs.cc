@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/quantity_text.h"
+#include "base/utf8.h"
 #include "linux/digest.h"
 #include "linux/log.h"
 #include "machine/admission.h"
@@ -37,7 +38,8 @@ InteractiveSessions::Terminal terminal_size(const HttpRequest& request) {
   const size_t cross = text == nullptr ? std::string::npos : text->find('x');
   if (cross == std::string::npos) return terminal;
   const auto rows = parse_integer(std::string_view(*text).substr(0, cross), 1, 10'000, "number of rows");
-  const auto columns = parse_integer(std::string_view(*text).substr(cross + 1), 1, 10'000, "number of columns");
+  const auto columns =
+      parse_integer(std::string_view(*text).substr(cross + 1), 1, 10'000, "number of columns");
   if (rows && columns) {
     terminal.rows = static_cast<uint16_t>(*rows);
     terminal.columns = static_cast<uint16_t>(*columns);
@@ -49,14 +51,16 @@ Result<void> check_filters(const HttpRequest& request) {
   const std::string* state = request.query_value("state");
   if (state != nullptr && !from_string<JobState>(*state)) {
     return fail(ErrorCode::invalid_argument,
-                "there is no such state: use pending, held, starting, running, suspended, stopping, completed, "
-                "failed, cancelled, timed_out, out_of_memory, node_failed or unknown");
+                "there is no state '" + printable_part(*state, 40) +
+                    "': use pending, held, starting, running, suspended, stopping, completed, "
+                    "failed, cancelled, timed_out, out_of_memory, node_failed or unknown");
   }
   return {};
 }
 
 bool matches(const HttpRequest& request, const JobRecord& job) {
-  if (const std::string* user = request.query_value("user"); user && job.spec->owner.user != *user) return false;
+  if (const std::string* user = request.query_value("user"); user && job.spec->owner.user != *user)
+    return false;
   if (const std::string* queue = request.query_value("queue")) {
     if (job.spec->queue != *queue && !job.spec->queue.starts_with(*queue + "/")) return false;
   }
@@ -71,13 +75,14 @@ bool matches(const HttpRequest& request, const JobRecord& job) {
 
 Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool interactive) {
   if (!parts_.engine.journal().trouble().empty()) {
-    return fail(ErrorCode::storage_full, "no job can be taken now, since it could not be kept: " +
-                                             parts_.engine.journal().trouble() +
-                                             "; free some space in the state directory");
+    return fail(ErrorCode::storage_full,
+                "no job can be taken now, since it could not be kept: " + parts_.engine.journal().trouble() +
+                    "; free some space in the state directory");
   }
   if (!parts_.may_submit()) {
-    return fail(ErrorCode::unavailable, "the daemon is waiting for tranche-launcher, which starts the jobs: try again "
-                                        "in a moment; `tranche doctor` tells more");
+    return fail(ErrorCode::unavailable,
+                "the daemon is waiting for tranche-launcher, which starts the jobs: try again "
+                "in a moment; `tranche doctor` tells more");
   }
   TRY_ASSIGN(api::SubmitRequest request, api::decode<api::SubmitRequest>(call.request.body));
   Submission submission;
@@ -126,10 +131,10 @@ void ApiServer::dry_run(Call& call, const Submission& submission) {
   api::DryRunResponse answer;
   answer.forecast = parts_.engine.scheduler().forecast(submission.job.spec);
   answer.would_start = answer.forecast.known && answer.forecast.start <= parts_.engine.now();
-  answer.reason = answer.would_start ? "It would start at once."
-                  : answer.forecast.known
-                      ? "It would start by " + format_time(answer.forecast.start) + " at the latest, by time limits."
-                      : "It would wait; when it starts cannot be told from time limits.";
+  answer.reason = answer.would_start      ? "It would start at once."
+                  : answer.forecast.known ? "It would start by " + format_time(answer.forecast.start) +
+                                                " at the latest, by time limits."
+                                          : "It would wait; when it starts cannot be told from time limits.";
   call.responder.respond(json_response(200, api::encode(answer)));
 }
 
@@ -148,8 +153,8 @@ void ApiServer::answer_submitted(Responder responder, JobId id) {
 
 void ApiServer::run(Call& call) {
   if (!call.request.wants_upgrade(kAttachProtocol)) {
-    return call.responder.respond(
-        Error(ErrorCode::invalid_argument, "a foreground job needs `Upgrade: tranche-attach`: use `tranche run`"));
+    return call.responder.respond(Error(
+        ErrorCode::invalid_argument, "a foreground job needs `Upgrade: tranche-attach`: use `tranche run`"));
   }
   auto submission = prepare_submission(call, true);
   if (!submission) return call.responder.respond(submission.error());
@@ -170,11 +175,13 @@ void ApiServer::attach(Call& call) {
   JobRecord* job = find_job(call);
   if (job == nullptr) return;
   if (job->spec->owner.uid != call.caller.uid) {
-    return call.responder.respond(Error(ErrorCode::denied, "job " + job->display() + " belongs to " +
-                                                               job->spec->owner.user + ": only the owner may attach"));
+    return call.responder.respond(Error(
+        ErrorCode::denied,
+        "job " + job->display() + " belongs to " + job->spec->owner.user + ": only the owner may attach"));
   }
   if (is_final(job->state) || !job->spec->interactive) {
-    return call.responder.respond(Error(ErrorCode::conflict, "job " + job->display() + " has no terminal to attach to"));
+    return call.responder.respond(
+        Error(ErrorCode::conflict, "job " + job->display() + " has no terminal to attach to"));
   }
   const JobId id = job->id;
   const TaskKey task{id, 0, job->attempt};
@@ -194,8 +201,8 @@ JobRecord* ApiServer::find_job(Call& call) {
   }
   JobRecord* job = parts_.engine.jobs().find(JobId(static_cast<uint64_t>(*id)));
   if (job == nullptr) {
-    call.responder.respond(Error(ErrorCode::not_found, "there is no job " + call.parameters[0] +
-                                                           ": `tranche ls -a` lists all"));
+    call.responder.respond(
+        Error(ErrorCode::not_found, "there is no job " + call.parameters[0] + ": `tranche ls -a` lists all"));
   }
   return job;
 }
@@ -206,8 +213,10 @@ void ApiServer::answer_job(Responder responder, JobId id, const Caller& caller) 
 }
 
 void ApiServer::list_jobs(Call& call) {
-  if (const auto checked = check_filters(call.request); !checked) return call.responder.respond(checked.error());
-  answer_page(call, [&](const JobRecord& job) { return matches(call.request, job); }, false);
+  if (const auto checked = check_filters(call.request); !checked)
+    return call.responder.respond(checked.error());
+  answer_page(
+      call, [&](const JobRecord& job) { return matches(call.request, job); }, false);
 }
 
 void ApiServer::history(Call& call) {
@@ -221,12 +230,14 @@ void ApiServer::history(Call& call) {
   answer_page(
       call,
       [&](const JobRecord& job) {
-        return is_final(job.state) && job.ended >= since && (user == nullptr || job.spec->owner.user == *user);
+        return is_final(job.state) && job.ended >= since &&
+               (user == nullptr || job.spec->owner.user == *user);
       },
       true);
 }
 
-void ApiServer::answer_page(Call& call, const std::function<bool(const JobRecord&)>& wanted, bool newest_first) {
+void ApiServer::answer_page(Call& call, const std::function<bool(const JobRecord&)>& wanted,
+                            bool newest_first) {
   const auto limit = page_limit(call.request);
   if (!limit) return call.responder.respond(limit.error());
   JobId cursor;
@@ -274,7 +285,8 @@ void ApiServer::show_job(Call& call) {
   }
   auto responder = std::make_shared<Responder>(std::move(call.responder));
   parts_.engine.journal().read_payload(
-      job->spec->payload_hash, [this, responder, id = job->id, caller = call.caller](Result<std::string> content) {
+      job->spec->payload_hash,
+      [this, responder, id = job->id, caller = call.caller](Result<std::string> content) {
         auto request = content ? api::decode<api::SubmitRequest>(*content)
                                : Result<api::SubmitRequest>(fail(content.error().clone()));
         const JobRecord* record = parts_.engine.jobs().find(id);
@@ -304,9 +316,9 @@ void ApiServer::change_job(Call& call, const char* verb,
   if (!call.caller.may_control(job->spec->owner.uid)) {
     log(LogLevel::notice, "denied",
         {{"verb", verb}, {"uid", call.caller.uid}, {"user", call.caller.user}, {"job", job->id.value()}});
-    return call.responder.respond(Error(ErrorCode::denied, "job " + job->display() + " belongs to " +
-                                                               job->spec->owner.user +
-                                                               ": only the owner and operators may " + verb + " it"));
+    return call.responder.respond(
+        Error(ErrorCode::denied, "job " + job->display() + " belongs to " + job->spec->owner.user +
+                                     ": only the owner and operators may " + verb + " it"));
   }
   auto payload = make(*job);
   if (!payload) return call.responder.respond(payload.error());
@@ -321,8 +333,8 @@ void ApiServer::change_job(Call& call, const char* verb,
 void ApiServer::cancel(Call& call) {
   change_job(call, "cancel", [&](const JobRecord& job) -> Result<EventPayload> {
     if (is_final(job.state)) {
-      return fail(ErrorCode::conflict, "job " + job.display() + " has ended already (" +
-                                           std::string(to_string(job.state)) + ")");
+      return fail(ErrorCode::conflict,
+                  "job " + job.display() + " has ended already (" + std::string(to_string(job.state)) + ")");
     }
     return EventPayload(JobCancelled{job.id, call.caller.user});
   });
@@ -341,8 +353,8 @@ void ApiServer::hold(Call& call) {
 void ApiServer::release(Call& call) {
   change_job(call, "release", [&](const JobRecord& job) -> Result<EventPayload> {
     if (job.state != JobState::held) {
-      return fail(ErrorCode::conflict, "job " + job.display() + " is " + std::string(to_string(job.state)) +
-                                           ", not held");
+      return fail(ErrorCode::conflict,
+                  "job " + job.display() + " is " + std::string(to_string(job.state)) + ", not held");
     }
     return EventPayload(JobReleased{job.id, call.caller.user});
   });
@@ -354,7 +366,7 @@ void ApiServer::wait(Call& call) {
   Duration timeout = kWaitMax;
   if (const std::string* text = call.request.query_value("timeout")) {
     const auto asked = parse_duration(*text);
-    if (!asked) return call.responder.respond(asked.error());
+    if (!asked) return call.responder.respond(Error(asked.error().clone()).with_context("timeout"));
     timeout = std::min(*asked, kWaitMax);
   }
   if (is_final(job->state)) return answer_job(std::move(call.responder), job->id, call.caller);
@@ -366,12 +378,13 @@ void ApiServer::wait(Call& call) {
       if (entry->second == weak.lock()) return void(waiters_.erase(entry));
     }
   };
-  waiter->timeout = parts_.reactor.at(parts_.reactor.clock().since_boot() + timeout, [weak = std::weak_ptr(waiter), drop] {
-    if (const auto late = weak.lock()) {
-      late->responder.respond(Error(ErrorCode::timed_out, "the job has not ended yet: ask again"));
-      drop();
-    }
-  });
+  waiter->timeout =
+      parts_.reactor.at(parts_.reactor.clock().since_boot() + timeout, [weak = std::weak_ptr(waiter), drop] {
+        if (const auto late = weak.lock()) {
+          late->responder.respond(Error(ErrorCode::timed_out, "the job has not ended yet: ask again"));
+          drop();
+        }
+      });
   waiter->responder.on_gone(drop);
   waiters_.emplace(id, std::move(waiter));
 }

@@ -45,7 +45,8 @@ void ApiServer::handle(HttpRequest request, Responder responder) {
   const auto match = match_route(routes(), request.method, request.path);
   if (match.route == nullptr) {
     if (match.allowed_methods.empty()) {
-      return responder.respond(Error(ErrorCode::not_found, "there is no " + request.path + ": see api/openapi.yaml"));
+      return responder.respond(
+          Error(ErrorCode::not_found, "there is no " + request.path + ": see api/openapi.yaml"));
     }
     return responder.respond(problem_response(405, "method_not_allowed", "use " + match.allowed_methods));
   }

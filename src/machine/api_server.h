@@ -92,7 +92,8 @@ class ApiServer final : public StepObserver {
   void answer_submitted(Responder responder, JobId job);
   // The job of the route's first parameter, or an answered error.
   JobRecord* find_job(Call& call);
-  void change_job(Call& call, const char* verb, const std::function<Result<EventPayload>(const JobRecord&)>& make);
+  void change_job(Call& call, const char* verb,
+                  const std::function<Result<EventPayload>(const JobRecord&)>& make);
   void answer_job(Responder responder, JobId job, const Caller& caller);
   void answer_page(Call& call, const std::function<bool(const JobRecord&)>& wanted, bool newest_first);
   void answer_waiters(JobId job);

@@ -18,7 +18,8 @@ Result<std::unique_ptr<Daemon>> Daemon::create(Parts parts) {
 }
 
 Result<void> Daemon::recover() {
-  TRY_ASSIGN(journal_, Journal::open(parts_.config.state_dir, parts_.reactor, std::move(parts_.journal_worker)));
+  TRY_ASSIGN(journal_,
+             Journal::open(parts_.config.state_dir, parts_.reactor, std::move(parts_.journal_worker)));
   engine_ = std::make_unique<Engine>(parts_.reactor, *journal_);
   uint64_t rows = 0;
   TRY(journal_->read_all([&](RecordedStep step) -> Result<void> {
@@ -27,13 +28,15 @@ Result<void> Daemon::recover() {
     return {};
   }));
   std::unordered_map<std::string, std::string> names;
-  TRY(journal_->read_names([&](std::string hash, std::string name) { names.emplace(std::move(hash), std::move(name)); }));
+  TRY(journal_->read_names(
+      [&](std::string hash, std::string name) { names.emplace(std::move(hash), std::move(name)); }));
   engine_->jobs().set_names(names);
   TRY_ASSIGN(const std::string last_boot, journal_->read_note(kBootIdNote));
   // A new journal has no task of an earlier boot; from its first row on the note must be there.
   if (rows == 0) TRY(journal_->write_note_now(kBootIdNote, parts_.boot_id));
   rebooted_ = !last_boot.empty() && last_boot != parts_.boot_id;
-  log(LogLevel::info, "recovered", {{"rows", rows}, {"jobs", engine_->jobs().all().size()}, {"rebooted", rebooted_}});
+  log(LogLevel::info, "recovered",
+      {{"rows", rows}, {"jobs", engine_->jobs().all().size()}, {"rebooted", rebooted_}});
   engine_->resume();
 
   gpus_ = std::make_unique<GpuManager>(parts_.reactor, *engine_, parts_.gpus, parts_.config.manage);
@@ -41,9 +44,9 @@ Result<void> Daemon::recover() {
   releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_);
   runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
                                                            *sessions_, *releases_, parts_.users});
-  api_ = std::make_unique<ApiServer>(ApiServer::Parts{parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_,
-                                                      parts_.users, parts_.config,
-                                                      [this] { return may_submit(); }, [this] { return reload(); }});
+  api_ = std::make_unique<ApiServer>(
+      ApiServer::Parts{parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users,
+                       parts_.config, [this] { return may_submit(); }, [this] { return reload(); }});
   TRY(journal_->read_idempotency([&](IdempotencyKey key, JobId job) { api_->remember(key, job); }));
   return {};
 }
@@ -57,7 +60,8 @@ void Daemon::start(std::function<void()> ready) {
   // see the reboot again, or it would take what ran then for what never ran.
   runner_->on_reconciled([this] { journal_->append_note(kBootIdNote, parts_.boot_id); });
   runner_->resume(rebooted_);
-  if (parts_.config.policy != engine_->scheduler().policy()) engine_->record(PolicyChanged{parts_.config.policy});
+  if (parts_.config.policy != engine_->scheduler().policy())
+    engine_->record(PolicyChanged{parts_.config.policy});
   gpus_->discover(std::move(ready));
 }
 
@@ -72,8 +76,9 @@ Result<api::PolicySummary> Daemon::reload() {
   others.operator_groups = parts_.config.operator_groups;
   others.operator_users = parts_.config.operator_users;
   if (others != parts_.config) {
-    summary.sentences.push_back("Changes outside [policy], [class] and [queue] and of the operators take effect "
-                                "when tranched is restarted.");
+    summary.sentences.push_back(
+        "Changes outside [policy], [class] and [queue] and of the operators take effect "
+        "when tranched is restarted.");
   }
   parts_.config.operator_groups = fresh.operator_groups;
   parts_.config.operator_users = fresh.operator_users;

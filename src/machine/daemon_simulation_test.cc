@@ -69,7 +69,9 @@ class SimulatedUsers final : public UserDirectory {
 class World {
  public:
   explicit World(uint64_t seed)
-      : random_(seed), reactor_(kStart), users_(reactor_.clock()),
+      : random_(seed),
+        reactor_(kStart),
+        users_(reactor_.clock()),
         tasks_(reactor_, [this](const LaunchPlan&) { return behaviour(); }) {
     char folder[] = "/dev/shm/tranche-simulation-XXXXXX";
     state_dir_ = ::mkdtemp(folder);
@@ -80,7 +82,10 @@ class World {
   }
   ~World() {
     stop_daemon();
-    if (std::getenv("KEEP")) std::filesystem::copy(state_dir_, "/tmp/kept", std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    if (std::getenv("KEEP"))
+      std::filesystem::copy(
+          state_dir_, "/tmp/kept",
+          std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
     std::filesystem::remove_all(state_dir_);
   }
 
@@ -119,11 +124,17 @@ class World {
 
   void start_daemon() {
     gpus_ = std::make_unique<SimulatedHost>(reactor_, SimulatedHost::board("h100-80", kGpus));
-    for (uint32_t index = 0; index < kGpus; ++index) gpus_->set_ghost_memory(index, MiB(ghost_[index] ? 9000 : 0));
+    for (uint32_t index = 0; index < kGpus; ++index)
+      gpus_->set_ghost_memory(index, MiB(ghost_[index] ? 9000 : 0));
     auto worker = std::make_unique<SlowWorker>(reactor_, random_);
-    if (!quiet_) worker->crash_after_write([this] { crashed_ = true; tasks_.connect(nullptr); });
-    auto created = Daemon::create({reactor_, *gpus_, tasks_, users_, config_, "boot " + std::to_string(boots_),
-                                   std::move(worker), [this]() -> Result<DaemonConfig> { return config_; }});
+    if (!quiet_)
+      worker->crash_after_write([this] {
+        crashed_ = true;
+        tasks_.connect(nullptr);
+      });
+    auto created =
+        Daemon::create({reactor_, *gpus_, tasks_, users_, config_, "boot " + std::to_string(boots_),
+                        std::move(worker), [this]() -> Result<DaemonConfig> { return config_; }});
     ASSERT_TRUE(created) << created.error().message();
     daemon_ = std::move(*created);
     daemon_->start([] {});
@@ -160,7 +171,8 @@ class World {
 
   void act() {
     switch (random_.below(20)) {
-      case 0: return restart();
+      case 0:
+        return restart();
       case 1:
         tasks_.lose_everything();
         ++boots_;
@@ -170,9 +182,11 @@ class World {
         ghost_[index] = !ghost_[index];
         return gpus_->set_ghost_memory(index, MiB(ghost_[index] ? 9000 : 0));
       }
-      case 3: return gpus_->set_hanging(static_cast<uint32_t>(random_.below(kGpus)), random_.chance(1, 2));
+      case 3:
+        return gpus_->set_hanging(static_cast<uint32_t>(random_.below(kGpus)), random_.chance(1, 2));
       case 4:
-      case 5: return change_some_job();
+      case 5:
+        return change_some_job();
       case 6: {
         // The launcher's connection is lost and comes back.
         tasks_.connect(nullptr);
@@ -180,7 +194,8 @@ class World {
         tasks_.connect(&daemon_->listener());
         return daemon_->listener().on_connected();
       }
-      default: return submit();
+      default:
+        return submit();
     }
   }
 
@@ -240,9 +255,11 @@ class World {
         promised[minor] += gpu.kind == SliceKind::whole ? 1000 : gpu.compute.count();
       }
     }
-    for (const auto& [minor, milli] : promised) EXPECT_LE(milli, 1000) << "GPU " << minor << " is over-committed";
+    for (const auto& [minor, milli] : promised)
+      EXPECT_LE(milli, 1000) << "GPU " << minor << " is over-committed";
     for (const auto& [task, times] : tasks_.executions()) {
-      EXPECT_EQ(times, 1) << "task of job " << task.job.value() << " ran " << times << " times in one attempt";
+      EXPECT_EQ(times, 1) << "task of job " << task.job.value() << " ran " << times
+                          << " times in one attempt";
     }
   }
 
@@ -250,8 +267,9 @@ class World {
     for (const JobId id : acknowledged_) {
       const JobRecord* job = engine().jobs().find(id);
       ASSERT_NE(job, nullptr) << "job " << id.value() << " was acknowledged and is lost";
-      EXPECT_TRUE(is_final(job->state)) << "job " << id.value() << " is " << to_string(job->state) << ": "
-                                        << (engine().scheduler().why(id) ? engine().scheduler().why(id)->reason : "");
+      EXPECT_TRUE(is_final(job->state))
+          << "job " << id.value() << " is " << to_string(job->state) << ": "
+          << (engine().scheduler().why(id) ? engine().scheduler().why(id)->reason : "");
     }
     EXPECT_TRUE(tasks_.running().empty());
     EXPECT_EQ(tasks_.records(), 0u) << "records of ended tasks were not forgotten";
@@ -259,8 +277,9 @@ class World {
       for (const TaskKey& task : view.tasks) {
         const JobRecord* job = engine().jobs().find(task.job);
         ADD_FAILURE() << "GPU " << view.gpu->index << " (" << to_string(view.health) << ", "
-                      << (view.drained ? "drained" : "not drained") << " " << view.reason << ") is held by job "
-                      << task.job.value() << " attempt " << task.attempt << ", which is " << to_string(job->state);
+                      << (view.drained ? "drained" : "not drained") << " " << view.reason
+                      << ") is held by job " << task.job.value() << " attempt " << task.attempt
+                      << ", which is " << to_string(job->state);
       }
     }
     const auto verdict = verify_journal(state_dir_);

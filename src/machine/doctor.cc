@@ -14,8 +14,9 @@ using api::DoctorCheck;
 DoctorCheck driver_check(GpuManager& gpus) {
   const GpuSourceStatus source = gpus.host().source();
   if (!source.answering) {
-    return {"driver", CheckStatus::warn, source.problem.empty() ? "no NVIDIA driver answers" : source.problem,
-            "install NVIDIA's driver, or set driver.library_dir; `tranche-emulator start` gives emulated GPUs"};
+    return {
+        "driver", CheckStatus::warn, source.problem.empty() ? "no NVIDIA driver answers" : source.problem,
+        "install NVIDIA's driver, or set driver.library_dir; `tranche-emulator start` gives emulated GPUs"};
   }
   return {"driver", CheckStatus::ok, "version " + gpus.driver_version() + " answers", ""};
 }
@@ -31,10 +32,12 @@ DoctorCheck gpu_check(const Engine& engine, const GpuManager& gpus) {
   }
   for (const std::string& problem : gpus.problems()) trouble += (trouble.empty() ? "" : "; ") + problem;
   if (!trouble.empty()) {
-    return {"gpus", CheckStatus::warn, trouble, "a drained GPU comes back with `tranche admin undrain`, or by "
-                                                "itself when it lets go of what held it"};
+    return {"gpus", CheckStatus::warn, trouble,
+            "a drained GPU comes back with `tranche admin undrain`, or by "
+            "itself when it lets go of what held it"};
   }
-  if (views.empty()) return {"gpus", CheckStatus::warn, "there are none", "jobs without GPUs run all the same"};
+  if (views.empty())
+    return {"gpus", CheckStatus::warn, "there are none", "jobs without GPUs run all the same"};
   return {"gpus", CheckStatus::ok, std::to_string(views.size()) + " usable", ""};
 }
 
@@ -46,7 +49,8 @@ DoctorCheck launcher_check(const TaskHost& tasks) {
 
 DoctorCheck journal_check(const DaemonConfig& config, const std::string& trouble) {
   if (!trouble.empty()) {
-    return {"journal", CheckStatus::fail, trouble, "free space in " + config.state_dir + "; nothing accepted is lost"};
+    return {"journal", CheckStatus::fail, trouble,
+            "free space in " + config.state_dir + "; nothing accepted is lost"};
   }
   struct statvfs disk {};
   if (::statvfs(config.state_dir.c_str(), &disk) == 0) {
@@ -63,7 +67,8 @@ DoctorCheck cgroup_check() {
   const bool unified = ::access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0;
   const bool hybrid = ::access("/sys/fs/cgroup/unified/cgroup.procs", R_OK) == 0;
   if (unified) return {"cgroups", CheckStatus::ok, "pure version 2", ""};
-  if (hybrid) return {"cgroups", CheckStatus::ok, "hybrid: identity and devices on version 2, limits on version 1", ""};
+  if (hybrid)
+    return {"cgroups", CheckStatus::ok, "hybrid: identity and devices on version 2, limits on version 1", ""};
   return {"cgroups", CheckStatus::fail, "no version 2 hierarchy is mounted: devices cannot be filtered",
           "boot with systemd.unified_cgroup_hierarchy=1"};
 }
@@ -84,7 +89,8 @@ DoctorCheck privilege_check() {
 
 DoctorCheck tier_check() {
   return {"fences", CheckStatus::ok,
-          "whole GPUs are enforced by the device filter; fractions are unenforced: nothing holds a job to its part yet",
+          "whole GPUs are enforced by the device filter; fractions are unenforced: nothing holds a job to "
+          "its part yet",
           ""};
 }
 

@@ -1,9 +1,9 @@
 // Where everything that happens becomes an event, is decided on, and is made durable.
 //
 // record() is the only way to the scheduler: it gives the event its number and time, lets the scheduler
-// decide, updates the job table, appends the row to the journal and tells the observers. Decisions that act on
-// the world wait until their row is durable (on_durable), so that nothing ever runs that a restart would not
-// know of.
+// decide, updates the job table, appends the row to the journal and tells the observers. Decisions that act
+// on the world wait until their row is durable (on_durable), so that nothing ever runs that a restart would
+// not know of.
 //
 // Threading: the reactor's thread. record() may be called from observers: the new step is taken after the
 // present one has been told to all.

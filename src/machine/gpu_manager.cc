@@ -27,7 +27,10 @@ Node describe_this_machine() {
 }  // namespace
 
 GpuManager::GpuManager(Reactor& reactor, Engine& engine, GpuHost& host, std::vector<std::string> manage)
-    : reactor_(reactor), engine_(engine), host_(host), manage_(std::move(manage)),
+    : reactor_(reactor),
+      engine_(engine),
+      host_(host),
+      manage_(std::move(manage)),
       node_name_(describe_this_machine().name) {
   for (const auto& view : engine_.scheduler().gpus()) gpus_.insert_or_assign(view.gpu->id, *view.gpu);
   host_.on_health([this](uint32_t index, Health health, const std::string& reason) {
@@ -61,7 +64,8 @@ void GpuManager::take_inventory(Result<GpuInventory> inventory) {
 void GpuManager::record_node() {
   const Node node = describe_this_machine();
   const std::vector<Node> known = engine_.scheduler().nodes();
-  const auto same = std::find_if(known.begin(), known.end(), [&](const Node& other) { return other.id == node.id; });
+  const auto same =
+      std::find_if(known.begin(), known.end(), [&](const Node& other) { return other.id == node.id; });
   if (same == known.end() || *same != node) engine_.record(NodeAdded{node});
 }
 
@@ -74,8 +78,8 @@ void GpuManager::record_gpus() {
   std::vector<GpuId> present;
   for (const DiscoveredGpu& found : inventory_.gpus) {
     if (!manage_.empty() && std::find(manage_.begin(), manage_.end(), found.uuid) == manage_.end()) continue;
-    const auto same =
-        std::find_if(known.begin(), known.end(), [&](const auto& view) { return view.gpu->uuid == found.uuid; });
+    const auto same = std::find_if(known.begin(), known.end(),
+                                   [&](const auto& view) { return view.gpu->uuid == found.uuid; });
     ids_[found.index] = same == known.end() ? GpuId(next_id++) : same->gpu->id;
     present.push_back(ids_[found.index]);
   }
@@ -87,7 +91,8 @@ void GpuManager::record_gpus() {
     const auto same =
         std::find_if(known.begin(), known.end(), [&](const auto& view) { return view.gpu->id == gpu.id; });
     if (same == known.end() || *same->gpu != gpu) changes.push_back(GpuAdded{gpu});
-    if (same != known.end() && same->health != Health::ok) changes.push_back(HealthChanged{gpu.id, Health::ok, ""});
+    if (same != known.end() && same->health != Health::ok)
+      changes.push_back(HealthChanged{gpu.id, Health::ok, ""});
   }
   for (const auto& view : known) {
     if (std::find(present.begin(), present.end(), view.gpu->id) != present.end()) continue;

@@ -1,5 +1,5 @@
-// The machine's GPUs as events: what the inventory finds becomes NodeAdded and GpuAdded, edges of health become
-// HealthChanged. Knows which GpuId of the log is which index of the driver.
+// The machine's GPUs as events: what the inventory finds becomes NodeAdded and GpuAdded, edges of health
+// become HealthChanged. Knows which GpuId of the log is which index of the driver.
 #pragma once
 
 #include <functional>

@@ -21,7 +21,8 @@ std::optional<JobId> job_of_process(int64_t pid) {
   if (task == std::string::npos || job == std::string::npos || path.find("/u") == std::string::npos) {
     return std::nullopt;
   }
-  const auto id = parse_integer(std::string_view(path).substr(job + 2, task - job - 2), 1, INT64_MAX / 2, "job");
+  const auto id =
+      parse_integer(std::string_view(path).substr(job + 2, task - job - 2), 1, INT64_MAX / 2, "job");
   if (!id) return std::nullopt;
   return JobId(static_cast<uint64_t>(*id));
 }
@@ -56,8 +57,8 @@ std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::
       if (task.key != key) continue;
       for (const Slice& slice : task.slices) {
         if (slice.gpu != view.gpu->id) continue;
-        rows.push_back({key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory,
-                        tier_of(slice.kind)});
+        rows.push_back(
+            {key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory, tier_of(slice.kind)});
       }
     }
   }
@@ -70,7 +71,8 @@ void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::
   const GpuReading& reading = *live->reading;
   status.memory_used = reading.memory_used;
   status.utilisation_percent = reading.utilisation_percent;
-  if (reading.temperature_celsius) status.temperature_celsius = static_cast<int32_t>(*reading.temperature_celsius);
+  if (reading.temperature_celsius)
+    status.temperature_celsius = static_cast<int32_t>(*reading.temperature_celsius);
   if (reading.power_milliwatts) status.power_milliwatts = *reading.power_milliwatts;
   status.sample_age = std::max(Duration{}, source.clock.since_boot() - reading.taken_at);
   if (!reading.processes) return;

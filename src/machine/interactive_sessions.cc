@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "base/quantity_text.h"
-
 #include "wire/attach.h"
 #include "wire/launcher.h"
 
@@ -32,7 +31,8 @@ void send_frame(int socket, wire::FrameType type, std::string_view payload) {
 
 }  // namespace
 
-InteractiveSessions::InteractiveSessions(Reactor& reactor, Engine& engine) : reactor_(reactor), engine_(engine) {}
+InteractiveSessions::InteractiveSessions(Reactor& reactor, Engine& engine)
+    : reactor_(reactor), engine_(engine) {}
 
 void InteractiveSessions::expect(JobId job) {
   expected_[job] = reactor_.clock().since_boot() + kArrivalMax;

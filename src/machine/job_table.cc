@@ -11,11 +11,16 @@ std::string stop_reason(const Stop& stop) {
   const std::string beneficiary =
       stop.beneficiary.is_set() ? " to make room for job " + std::to_string(stop.beneficiary.value()) : "";
   switch (stop.reason) {
-    case StopReason::cancelled: return "cancelled";
-    case StopReason::preempted: return "preempted by higher priority in its queue" + beneficiary;
-    case StopReason::reclaimed: return "reclaimed by a queue that is owed its share" + beneficiary;
-    case StopReason::gang: return "another task of the job ended";
-    case StopReason::node_failed: return "its GPU or machine failed";
+    case StopReason::cancelled:
+      return "cancelled";
+    case StopReason::preempted:
+      return "preempted by higher priority in its queue" + beneficiary;
+    case StopReason::reclaimed:
+      return "reclaimed by a queue that is owed its share" + beneficiary;
+    case StopReason::gang:
+      return "another task of the job ended";
+    case StopReason::node_failed:
+      return "its GPU or machine failed";
   }
   return "";
 }
@@ -33,10 +38,10 @@ const TaskEntry* JobRecord::telling_task() const {
     if (!task.has_end) continue;
     const bool failed = task.cause != ExitCause::exited || task.code != 0;
     // Tasks that were killed because another one failed do not tell why the job ended.
-    const bool better = telling == nullptr ||
-                        (failed && task.cause != ExitCause::killed &&
-                         (telling->cause == ExitCause::killed || task.ended < telling->ended ||
-                          (telling->cause == ExitCause::exited && telling->code == 0)));
+    const bool better =
+        telling == nullptr || (failed && task.cause != ExitCause::killed &&
+                               (telling->cause == ExitCause::killed || task.ended < telling->ended ||
+                                (telling->cause == ExitCause::exited && telling->code == 0)));
     if (better) telling = &task;
   }
   return telling;
@@ -177,7 +182,8 @@ void JobTable::start(const Start& start) {
   job->tasks.push_back(std::move(task));
 }
 
-void JobTable::end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code, int32_t signal) {
+void JobTable::end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code,
+                        int32_t signal) {
   TaskEntry* task = find_task(key);
   if (task == nullptr) return;
   task->has_end = true;
@@ -187,13 +193,27 @@ void JobTable::end_task(const Event& event, const TaskKey& key, ExitCause cause,
   task->signal = signal;
   task->pid = 0;
   switch (cause) {
-    case ExitCause::exited: task->state = code == 0 ? JobState::completed : JobState::failed; break;
-    case ExitCause::signalled: task->state = JobState::failed; break;
-    case ExitCause::time_limit: task->state = JobState::timed_out; break;
-    case ExitCause::killed: task->state = JobState::cancelled; break;
-    case ExitCause::out_of_memory: task->state = JobState::out_of_memory; break;
-    case ExitCause::node_failed: task->state = JobState::node_failed; break;
-    case ExitCause::lost: task->state = JobState::unknown; break;
+    case ExitCause::exited:
+      task->state = code == 0 ? JobState::completed : JobState::failed;
+      break;
+    case ExitCause::signalled:
+      task->state = JobState::failed;
+      break;
+    case ExitCause::time_limit:
+      task->state = JobState::timed_out;
+      break;
+    case ExitCause::killed:
+      task->state = JobState::cancelled;
+      break;
+    case ExitCause::out_of_memory:
+      task->state = JobState::out_of_memory;
+      break;
+    case ExitCause::node_failed:
+      task->state = JobState::node_failed;
+      break;
+    case ExitCause::lost:
+      task->state = JobState::unknown;
+      break;
   }
 }
 

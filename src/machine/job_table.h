@@ -1,7 +1,8 @@
 // Every job that the journal knows, ended ones included: what `ls`, `show` and `history` read.
 //
 // A projection of events and decisions: it decides nothing, and after a restart it is rebuilt from the same
-// rows. What a job runs (its payload) is kept only while the job lives; afterwards it is read from the journal.
+// rows. What a job runs (its payload) is kept only while the job lives; afterwards it is read from the
+// journal.
 #pragma once
 
 #include <algorithm>
@@ -54,8 +55,8 @@ struct JobRecord {
   Time submitted;
   Time started;  // of the last attempt's first task; unset if none has executed
   Time ended;
-  std::string reason;  // of the last change
-  std::string private_reason;  // the same with paths, for the owner; not in the journal
+  std::string reason;            // of the last change
+  std::string private_reason;    // the same with paths, for the owner; not in the journal
   std::vector<TaskEntry> tasks;  // of the last attempt, by rank
   std::vector<StateChange> history;
 

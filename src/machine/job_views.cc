@@ -84,7 +84,8 @@ api::TaskDetail task_detail(const ViewSource& source, const TaskEntry& task, boo
   detail.attempt = task.key.attempt;
   detail.state = task.state;
   const std::vector<Node> nodes = source.engine.scheduler().nodes();
-  const auto node = std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) { return n.id == task.node; });
+  const auto node =
+      std::find_if(nodes.begin(), nodes.end(), [&](const Node& n) { return n.id == task.node; });
   if (node != nodes.end()) detail.node = node->name;
   for (const Slice& slice : task.slices) {
     if (const Gpu* gpu = source.gpus.find(slice.gpu)) detail.gpus.push_back(gpu->uuid);
@@ -115,7 +116,8 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
   api::JobDetail detail;
   fill_summary(source, job, caller, true, detail);
   if (request != nullptr && may_control) {
-    detail.argv = request->script ? script_command("<script>", job.name, request->script_args) : request->argv;
+    detail.argv =
+        request->script ? script_command("<script>", job.name, request->script_args) : request->argv;
     detail.directory = request->directory;
     if (!job.spec->interactive) {
       detail.stdout_path = resolved_stdout(source, job, *request);
@@ -137,16 +139,18 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
   return detail;
 }
 
-std::string resolved_stdout(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& request) {
+std::string resolved_stdout(const ViewSource& source, const JobRecord& job,
+                            const api::SubmitRequest& request) {
   const UserRecord* user = source.users.find(job.spec->owner.uid);
-  return stdout_path(request, task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {},
-                                         request.directory));
+  return stdout_path(
+      request, task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {}, request.directory));
 }
 
-std::string resolved_stderr(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& request) {
+std::string resolved_stderr(const ViewSource& source, const JobRecord& job,
+                            const api::SubmitRequest& request) {
   const UserRecord* user = source.users.find(job.spec->owner.uid);
-  return stderr_path(request, task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {},
-                                         request.directory));
+  return stderr_path(
+      request, task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {}, request.directory));
 }
 
 }  // namespace tranche::machine

@@ -58,8 +58,9 @@ Result<RecordedStep> read_step(Statement& row) {
   stored.decisions = row.column_text(5);
   const std::string where = "journal row " + std::to_string(stored.seq);
   if (checksum(stored.event, stored.decisions) != static_cast<uint32_t>(row.column_int64(7))) {
-    return fail(ErrorCode::corrupt, where + " is damaged (its checksum does not fit): restore a backup of the "
-                                            "state directory, or move it away to start empty");
+    return fail(ErrorCode::corrupt, where +
+                                        " is damaged (its checksum does not fit): restore a backup of the "
+                                        "state directory, or move it away to start empty");
   }
   auto decoded = decode_stored_row(stored);
   if (!decoded) return fail(std::move(decoded).error().with_context(where));
@@ -82,7 +83,9 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::string& state_director
 }
 
 Journal::Journal(std::string state_directory, Reactor& reactor, Database database)
-    : ballast_path_(std::move(state_directory) + "/ballast"), reactor_(reactor), database_(std::move(database)) {}
+    : ballast_path_(std::move(state_directory) + "/ballast"),
+      reactor_(reactor),
+      database_(std::move(database)) {}
 
 Journal::~Journal() {
   retry_.reset();
@@ -102,8 +105,7 @@ Result<void> Journal::prepare_statements() {
   TRY(prepare(insert_payload_, "INSERT OR IGNORE INTO payload VALUES(?,?,?)"));
   TRY(prepare(insert_key_, "INSERT INTO idempotency VALUES(?,?,?)"));
   TRY(prepare(insert_note_, "INSERT OR REPLACE INTO note VALUES(?,?)"));
-  TRY(prepare(select_rows_,
-              std::string(kSelectRows) + " WHERE seq > ? ORDER BY seq LIMIT ?"));
+  TRY(prepare(select_rows_, std::string(kSelectRows) + " WHERE seq > ? ORDER BY seq LIMIT ?"));
   return prepare(select_payload_, "SELECT content FROM payload WHERE hash = ?");
 }
 
@@ -115,8 +117,7 @@ void Journal::make_ballast() {
 }
 
 Result<void> Journal::read_all(const std::function<Result<void>(RecordedStep step)>& take) {
-  TRY_ASSIGN(Statement rows,
-             database_.prepare(std::string(kSelectRows) + " ORDER BY seq"));
+  TRY_ASSIGN(Statement rows, database_.prepare(std::string(kSelectRows) + " ORDER BY seq"));
   rows.bind_all();
   while (true) {
     TRY_ASSIGN(const bool more, rows.step());
@@ -167,9 +168,7 @@ Result<std::string> Journal::read_payload_now(const std::string& hash) {
   return content;
 }
 
-void Journal::append(JournalEntry entry, Durable durable) {
-  enqueue({std::move(entry), std::move(durable)});
-}
+void Journal::append(JournalEntry entry, Durable durable) { enqueue({std::move(entry), std::move(durable)}); }
 
 void Journal::append_note(std::string name, std::string value) {
   enqueue({Note{std::move(name), std::move(value)}, {}});
@@ -231,7 +230,8 @@ Result<void> Journal::write_entry(const JournalEntry& entry) {
   TRY(insert_event_->run(stored.seq, stored.time, stored.kind, int64_t{stored.version}, stored.event,
                          stored.decisions, int64_t{entry.step.scheduler_version},
                          int64_t{checksum(stored.event, stored.decisions)}));
-  if (entry.payload) TRY(insert_payload_->run(entry.payload->hash, entry.payload->name, entry.payload->content));
+  if (entry.payload)
+    TRY(insert_payload_->run(entry.payload->hash, entry.payload->name, entry.payload->content));
   if (entry.idempotency) {
     const JobId job = std::get<JobSubmitted>(row.event.payload).job;
     TRY(insert_key_->run(int64_t{entry.idempotency->uid}, entry.idempotency->key, job.value()));

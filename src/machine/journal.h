@@ -1,9 +1,9 @@
 // The machine's event log on disk: each row an event and the decisions taken on it, durable in groups.
 //
-// SQLite (WAL, FULL) in `<state dir>/journal.db`, mode 0600, written by a thread of its own: a commit may take
-// tens of milliseconds, and the loop must not. Rows are written in order; while one group is being synced the
-// next gathers. A write that fails (disk full) is tried again every second, first giving up the ballast file;
-// nothing that was appended is dropped, and nothing after it overtakes it.
+// SQLite (WAL, FULL) in `<state dir>/journal.db`, mode 0600, written by a thread of its own: a commit may
+// take tens of milliseconds, and the loop must not. Rows are written in order; while one group is being
+// synced the next gathers. A write that fails (disk full) is tried again every second, first giving up the
+// ballast file; nothing that was appended is dropped, and nothing after it overtakes it.
 //
 // What jobs run (payloads) lies in the same file under its hash, so that a submission and its payload become
 // durable together; `tranche events` never shows it.
@@ -110,7 +110,8 @@ class Journal {
   Reactor& reactor_;
   Database database_;
   // Used by the worker only, once it runs.
-  std::optional<Statement> insert_event_, insert_payload_, insert_key_, insert_note_, select_rows_, select_payload_;
+  std::optional<Statement> insert_event_, insert_payload_, insert_key_, insert_note_, select_rows_,
+      select_payload_;
   Batch queue_;
   bool writing_ = false;
   std::string trouble_;

@@ -34,7 +34,8 @@ Result<std::string> encode_launch_block(const LaunchPlan& plan) {
   for (const std::string& variable : plan.environment) TRY(append_string(block, variable));
   if (block.size() > wire::kMaxLaunchBlock || plan.arguments.size() > wire::kMaxArguments ||
       plan.environment.size() > wire::kMaxVariables) {
-    return fail(ErrorCode::too_large, "arguments and environment together are larger than 4 MiB: shorten them");
+    return fail(ErrorCode::too_large,
+                "arguments and environment together are larger than 4 MiB: shorten them");
   }
   wire::LaunchBlockHeader header{};
   header.magic = wire::kLaunchBlockMagic;

@@ -32,8 +32,7 @@ void add_both(std::map<std::string, std::string>& variables, const std::string& 
 
 void add_gpu_variables(std::map<std::string, std::string>& variables, const TaskFacts& facts) {
   const std::string uuids = join(facts.gpu_uuids, [](const std::string& uuid) { return uuid; });
-  const std::string indices =
-      join(facts.gpu_indices, [](uint32_t index) { return std::to_string(index); });
+  const std::string indices = join(facts.gpu_indices, [](uint32_t index) { return std::to_string(index); });
   // An empty list hides every GPU; "void" says the same to container runtimes.
   variables["CUDA_VISIBLE_DEVICES"] = uuids;
   variables["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
@@ -118,20 +117,36 @@ std::string expand_file_pattern(std::string_view pattern, const TaskFacts& facts
     }
     const uint64_t array = facts.array.is_set() ? facts.array.value() : facts.task.job.value();
     switch (pattern[++i]) {
-      case 'j': out += std::to_string(facts.task.job.value()); break;
-      case 'A': out += std::to_string(array); break;
-      case 'a': out += std::to_string(facts.array_index); break;
+      case 'j':
+        out += std::to_string(facts.task.job.value());
+        break;
+      case 'A':
+        out += std::to_string(array);
+        break;
+      case 'a':
+        out += std::to_string(facts.array_index);
+        break;
       case 'x': {
         std::string name = facts.name;
         std::replace(name.begin(), name.end(), '/', '_');
         out += name;
         break;
       }
-      case 'u': out += facts.user; break;
-      case 'N': out += facts.node; break;
-      case 't': out += std::to_string(facts.task.rank); break;
-      case '%': out += '%'; break;
-      default: (out += '%') += pattern[i]; break;
+      case 'u':
+        out += facts.user;
+        break;
+      case 'N':
+        out += facts.node;
+        break;
+      case 't':
+        out += std::to_string(facts.task.rank);
+        break;
+      case '%':
+        out += '%';
+        break;
+      default:
+        (out += '%') += pattern[i];
+        break;
     }
   }
   return out;
@@ -145,8 +160,8 @@ std::vector<std::string> script_command(const std::string& text, const std::stri
   } else if (command.size() == 2 && is_shell(command[0]) && command[1].starts_with('-')) {
     command.insert(command.end(), {"-c", text, name});
   } else {
-    // Any other interpreter reads the text as a file: descriptor 9, fed from this argument by a here-document.
-    // The interpreter's words come first, then the script's own arguments.
+    // Any other interpreter reads the text as a file: descriptor 9, fed from this argument by a
+    // here-document. The interpreter's words come first, then the script's own arguments.
     constexpr const char* kFeed =
         "text=$1; words=$2; shift 2\n"
         "first=$1; shift\n"

@@ -14,7 +14,7 @@ namespace tranche::machine {
 // What a task's own variables and file name patterns are made from.
 struct TaskFacts {
   TaskKey task;
-  ArrayId array;             // unset: not of an array
+  ArrayId array;  // unset: not of an array
   uint32_t array_index = 0;
   uint32_t array_count = 0;
   uint32_t tasks = 1;
@@ -28,7 +28,7 @@ struct TaskFacts {
   MilliCpu cpu;
   MiB memory;
   Duration time_limit;
-  std::vector<std::string> gpu_uuids;     // of its slices, ascending by index
+  std::vector<std::string> gpu_uuids;  // of its slices, ascending by index
   std::vector<uint32_t> gpu_indices;
 };
 
@@ -42,8 +42,8 @@ std::vector<std::string> task_environment(const std::vector<std::pair<std::strin
 // A slash in a job's name becomes "_", so that a name cannot lead elsewhere.
 std::string expand_file_pattern(std::string_view pattern, const TaskFacts& facts);
 
-// The command line of a submitted script: its text runs under the interpreter of its first line, /bin/sh if it
-// names none.
+// The command line of a submitted script: its text runs under the interpreter of its first line, /bin/sh if
+// it names none.
 std::vector<std::string> script_command(const std::string& text, const std::string& name,
                                         const std::vector<std::string>& arguments);
 

@@ -35,17 +35,28 @@ Message read_message(const char* bytes, size_t size) {
 
 std::string stage_text(wire::StartStage stage) {
   switch (stage) {
-    case wire::StartStage::none: return "unknown";
-    case wire::StartStage::request: return "its launch block was refused";
-    case wire::StartStage::cgroup: return "its cgroup could not be made";
-    case wire::StartStage::devices: return "its device filter could not be set";
-    case wire::StartStage::namespaces: return "its namespaces could not be made";
-    case wire::StartStage::identity: return "its user's identity could not be taken on";
-    case wire::StartStage::directory: return "its directory cannot be entered";
-    case wire::StartStage::files: return "an input or output file cannot be opened";
-    case wire::StartStage::execute: return "its command cannot be executed";
-    case wire::StartStage::cancelled: return "cancelled before it started";
-    case wire::StartStage::supervisor: return "its supervisor was lost";
+    case wire::StartStage::none:
+      return "unknown";
+    case wire::StartStage::request:
+      return "its launch block was refused";
+    case wire::StartStage::cgroup:
+      return "its cgroup could not be made";
+    case wire::StartStage::devices:
+      return "its device filter could not be set";
+    case wire::StartStage::namespaces:
+      return "its namespaces could not be made";
+    case wire::StartStage::identity:
+      return "its user's identity could not be taken on";
+    case wire::StartStage::directory:
+      return "its directory cannot be entered";
+    case wire::StartStage::files:
+      return "an input or output file cannot be opened";
+    case wire::StartStage::execute:
+      return "its command cannot be executed";
+    case wire::StartStage::cancelled:
+      return "cancelled before it started";
+    case wire::StartStage::supervisor:
+      return "its supervisor was lost";
   }
   return "unknown";
 }
@@ -65,13 +76,19 @@ StartFailure failure_of(uint32_t stage_number, int32_t error, const std::string&
 
 ExitCause cause_of(uint32_t cause) {
   switch (static_cast<wire::ExitCause>(cause)) {
-    case wire::ExitCause::exited: return ExitCause::exited;
-    case wire::ExitCause::signalled: return ExitCause::signalled;
-    case wire::ExitCause::time_limit: return ExitCause::time_limit;
-    case wire::ExitCause::killed: return ExitCause::killed;
-    case wire::ExitCause::oom: return ExitCause::out_of_memory;
+    case wire::ExitCause::exited:
+      return ExitCause::exited;
+    case wire::ExitCause::signalled:
+      return ExitCause::signalled;
+    case wire::ExitCause::time_limit:
+      return ExitCause::time_limit;
+    case wire::ExitCause::killed:
+      return ExitCause::killed;
+    case wire::ExitCause::oom:
+      return ExitCause::out_of_memory;
     case wire::ExitCause::none:
-    case wire::ExitCause::unknown: return ExitCause::lost;
+    case wire::ExitCause::unknown:
+      return ExitCause::lost;
   }
   return ExitCause::lost;
 }
@@ -90,11 +107,21 @@ TaskRecord record_of(const wire::TaskRecord& from) {
   TaskRecord record;
   record.task = from_wire(from.key);
   switch (static_cast<wire::TaskState>(from.state)) {
-    case wire::TaskState::preparing: record.state = TaskRecord::State::preparing; break;
-    case wire::TaskState::prepared: record.state = TaskRecord::State::prepared; break;
-    case wire::TaskState::running: record.state = TaskRecord::State::running; break;
-    case wire::TaskState::start_failed: record.state = TaskRecord::State::start_failed; break;
-    case wire::TaskState::exited: record.state = TaskRecord::State::exited; break;
+    case wire::TaskState::preparing:
+      record.state = TaskRecord::State::preparing;
+      break;
+    case wire::TaskState::prepared:
+      record.state = TaskRecord::State::prepared;
+      break;
+    case wire::TaskState::running:
+      record.state = TaskRecord::State::running;
+      break;
+    case wire::TaskState::start_failed:
+      record.state = TaskRecord::State::start_failed;
+      break;
+    case wire::TaskState::exited:
+      record.state = TaskRecord::State::exited;
+      break;
   }
   record.all_gone = from.tasks_gone != 0;
   record.pid = from.task_pid;
@@ -149,7 +176,8 @@ void LauncherTaskHost::send(Message message, wire::LauncherKind kind, Outstandin
                             std::vector<UniqueFd> file_descriptors) {
   if (!socket_.is_open()) {
     if (outstanding.replied) {
-      reactor_.post([replied = std::move(outstanding.replied)] { replied(EPIPE, "the launcher is not running"); });
+      reactor_.post(
+          [replied = std::move(outstanding.replied)] { replied(EPIPE, "the launcher is not running"); });
     }
     return;
   }
@@ -227,7 +255,8 @@ void LauncherTaskHost::dispatch(const char* bytes, size_t size) {
     }
     case wire::LauncherKind::start_failed: {
       const auto event = read_message<wire::StartFailedEvent>(bytes, size);
-      return listener_->on_start_failed(from_wire(event.key), failure_of(event.stage, event.error, text_of(event.text)));
+      return listener_->on_start_failed(from_wire(event.key),
+                                        failure_of(event.stage, event.error, text_of(event.text)));
     }
     case wire::LauncherKind::exited: {
       const auto event = read_message<wire::ExitedEvent>(bytes, size);
@@ -270,14 +299,16 @@ void LauncherTaskHost::start(const LaunchPlan& plan, UniqueFd client) {
   if (!block) return refuse(true, block.error().message());
   auto memory = seal_in_memory(*block);
   if (!memory) return refuse(false, memory.error().message());
-  if (plan.gpu_minors.size() > wire::kMaxGpusPerTask) return refuse(true, "more GPUs than one task can have (64)");
+  if (plan.gpu_minors.size() > wire::kMaxGpusPerTask)
+    return refuse(true, "more GPUs than one task can have (64)");
 
   wire::StartRequest request{};
   request.key = to_wire(plan.task);
   request.uid = plan.owner.uid;
   request.gid = plan.owner.gid;
-  request.flags = (plan.interactive ? wire::kStartInteractive : 0) | (plan.terminal ? wire::kStartTerminal : 0) |
-                  (emulated_ ? wire::kStartEmulatedNodes : 0) | (plan.job_shares ? wire::kStartJobShares : 0) |
+  request.flags = (plan.interactive ? wire::kStartInteractive : 0) |
+                  (plan.terminal ? wire::kStartTerminal : 0) | (emulated_ ? wire::kStartEmulatedNodes : 0) |
+                  (plan.job_shares ? wire::kStartJobShares : 0) |
                   (plan.memory == MiB{} ? wire::kStartMemoryUnlimited : 0);
   request.cpu_milli = static_cast<uint32_t>(plan.cpu.count());
   request.memory_mib = static_cast<uint64_t>(plan.memory.count());
@@ -323,10 +354,13 @@ void LauncherTaskHost::kill(const TaskKey& task, Duration grace) {
 void LauncherTaskHost::attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) {
   std::vector<UniqueFd> passed;
   passed.push_back(std::move(client));
-  send_task(task, wire::LauncherKind::attach, [done = std::move(done)](int32_t status, const std::string& text) {
-    if (status == 0) return done({});
-    done(fail(ErrorCode::conflict, text));
-  }, std::move(passed));
+  send_task(
+      task, wire::LauncherKind::attach,
+      [done = std::move(done)](int32_t status, const std::string& text) {
+        if (status == 0) return done({});
+        done(fail(ErrorCode::conflict, text));
+      },
+      std::move(passed));
 }
 
 void LauncherTaskHost::list(Listed listed) {

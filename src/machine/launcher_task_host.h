@@ -1,8 +1,8 @@
 // TaskHost over the launcher's socket (wire/launcher.h).
 //
-// Packets are sent at once; what the socket does not take now waits in a bounded queue. When the launcher goes
-// away the host reconnects every 100 ms and tells the listener, which then asks list(): nothing is repeated
-// blindly. What was outstanding is answered with `unavailable`.
+// Packets are sent at once; what the socket does not take now waits in a bounded queue. When the launcher
+// goes away the host reconnects every 100 ms and tells the listener, which then asks list(): nothing is
+// repeated blindly. What was outstanding is answered with `unavailable`.
 #pragma once
 
 #include <cstdint>

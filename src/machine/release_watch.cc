@@ -42,12 +42,13 @@ void ReleaseWatch::judge(const Key& key, const Result<GpuReading>& reading) {
   for (const GpuProcess& process : *reading->processes) {
     // A process that is alive belongs to somebody else: the task's cgroup is empty.
     if (open_pidfd(process.pid)) continue;
-    return still_held(key, "it still holds memory of process " + std::to_string(process.pid) + ", which is gone");
+    return still_held(key,
+                      "it still holds memory of process " + std::to_string(process.pid) + ", which is gone");
   }
   const bool holds_memory = reading->memory_used && *reading->memory_used > kIdleMemoryMax;
   if (pending->second.slice.kind == SliceKind::whole && reading->processes->empty() && holds_memory) {
-    return still_held(key, "it still holds " + std::to_string(reading->memory_used->count()) +
-                               " MiB that no process owns");
+    return still_held(
+        key, "it still holds " + std::to_string(reading->memory_used->count()) + " MiB that no process owns");
   }
   released(key);
 }

@@ -1,8 +1,9 @@
 // Says when a GPU has let go of a task that is gone: `TaskExited` is not `SliceReleased` (design section 2).
 //
 // A slice is free when the driver shows no process on its GPU that is dead or of that task, and, for a whole
-// GPU without any process, no memory either. An answer that does not come means unknown: the slice stays taken.
-// After three seconds the GPU is drained with the reason; it is looked at further, and put back when it lets go.
+// GPU without any process, no memory either. An answer that does not come means unknown: the slice stays
+// taken. After three seconds the GPU is drained with the reason; it is looked at further, and put back when
+// it lets go.
 #pragma once
 
 #include <map>

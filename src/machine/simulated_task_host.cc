@@ -1,8 +1,7 @@
 #include "machine/simulated_task_host.h"
 
-#include <csignal>
-
 #include <algorithm>
+#include <csignal>
 
 #include "base/assert.h"
 

@@ -22,8 +22,8 @@ class SimulatedTaskHost final : public TaskHost {
     Duration prepare_time{kMillisecond.count()};
     Duration run_time = kSecond;
     int32_t code = 0;
-    bool fails_to_start = false;      // its own fault
-    bool ignores_term = false;        // lives on until the grace is over
+    bool fails_to_start = false;                 // its own fault
+    bool ignores_term = false;                   // lives on until the grace is over
     Duration linger_time{kMillisecond.count()};  // from its exit until all its processes are gone
   };
   using Choose = std::function<Behaviour(const LaunchPlan& plan)>;

@@ -16,8 +16,8 @@ std::string absolute(const std::string& pattern, const TaskFacts& facts) {
 
 }  // namespace
 
-TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord* user, const GpuManager& gpus,
-                     const std::vector<Slice>& slices, const std::string& directory) {
+TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord* user,
+                     const GpuManager& gpus, const std::vector<Slice>& slices, const std::string& directory) {
   TaskFacts facts;
   facts.task = task;
   facts.array = job.array;
@@ -46,7 +46,8 @@ TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord
 }
 
 std::string stdout_path(const api::SubmitRequest& request, const TaskFacts& facts) {
-  return absolute(request.stdout_path.value_or(facts.array.is_set() ? kDefaultArrayPattern : kDefaultPattern), facts);
+  return absolute(request.stdout_path.value_or(facts.array.is_set() ? kDefaultArrayPattern : kDefaultPattern),
+                  facts);
 }
 
 std::string stderr_path(const api::SubmitRequest& request, const TaskFacts& facts) {

@@ -13,8 +13,8 @@
 namespace tranche::machine {
 
 // `user` may be null (gone from the system): home and shell are then empty.
-TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord* user, const GpuManager& gpus,
-                     const std::vector<Slice>& slices, const std::string& directory);
+TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord* user,
+                     const GpuManager& gpus, const std::vector<Slice>& slices, const std::string& directory);
 
 // Absolute; the default pattern is "tranche-%j.out" in the working directory, for arrays
 // "tranche-%A_%a.out". Tasks of a gang share the file; "%t" in the pattern gives each its own.

@@ -23,7 +23,7 @@ struct LaunchPlan {
   TaskKey task;
   Owner owner;
   std::string directory;
-  std::string stdin_path;   // "" is /dev/null
+  std::string stdin_path;  // "" is /dev/null
   std::string stdout_path;
   std::string stderr_path;  // "": where stdout goes
   std::vector<std::string> arguments;
@@ -34,8 +34,8 @@ struct LaunchPlan {
   Duration time_limit;
   Duration grace;
   std::vector<uint32_t> gpu_minors;
-  bool job_shares = false;     // other tasks of the job share /dev/shm and IPC
-  bool interactive = false;    // `client` is its standard input and output
+  bool job_shares = false;   // other tasks of the job share /dev/shm and IPC
+  bool interactive = false;  // `client` is its standard input and output
   bool terminal = false;
   uint16_t terminal_rows = 0;
   uint16_t terminal_columns = 0;

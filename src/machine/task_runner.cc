@@ -44,7 +44,8 @@ void TaskRunner::on_durable(const JournalRow& row) {
     }
   }
   if (const auto* exited = std::get_if<TaskExited>(&row.event.payload)) forget_when_durable(exited->task);
-  if (const auto* failed = std::get_if<TaskStartFailed>(&row.event.payload)) forget_when_durable(failed->task);
+  if (const auto* failed = std::get_if<TaskStartFailed>(&row.event.payload))
+    forget_when_durable(failed->task);
 }
 
 void TaskRunner::send_start(const TaskKey& task) {
@@ -67,8 +68,8 @@ void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& requ
   Live* live = find(task);
   if (live == nullptr || live->ended || live->sent) return;
   if (!parts_.host.is_connected() || !reconciled_) return;  // reconcile() sends it again
-  if (stale_.contains(task)) return;                         // on_all_gone() sends it again
-  if (parts_.sessions.is_expected(task.job)) return;  // its client is on its way: on_arrival()
+  if (stale_.contains(task)) return;                        // on_all_gone() sends it again
+  if (parts_.sessions.is_expected(task.job)) return;        // its client is on its way: on_arrival()
   auto plan = make_plan(task, *live, request);
   if (!plan) return refuse_start(task, plan.error().message());
   live->sent = true;
@@ -84,7 +85,8 @@ void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& requ
   parts_.host.start(*plan, std::move(client));
 }
 
-Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live, const RequestPointer& request) {
+Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
+                                         const RequestPointer& request) {
   const JobRecord* job = parts_.engine.jobs().find(task.job);
   const JobSpec& spec = *job->spec;
   const UserRecord* user = parts_.users.find(spec.owner.uid);
@@ -140,7 +142,8 @@ void TaskRunner::stop(const TaskKey& task) {
   parts_.host.kill(task, job == nullptr ? Duration{} : job->spec->grace);
 }
 
-// --- what became of them -------------------------------------------------------------------------------------
+// --- what became of them
+// -------------------------------------------------------------------------------------
 
 void TaskRunner::on_prepared(const TaskKey& task) {
   if (Live* live = find(task); live != nullptr && !stale_.contains(task)) {
@@ -172,8 +175,8 @@ void TaskRunner::on_start_failed(const TaskKey& task, const StartFailure& failur
         {{"job", task.job.value()}, {"rank", task.rank}, {"stage", failure.stage}});
   }
   to_forget_.insert(task);
-  parts_.engine.record(TaskStartFailed{
-      task, retry, failure.code, failure.cancelled ? "cancelled before it started" : failure.stage});
+  parts_.engine.record(TaskStartFailed{task, retry, failure.code,
+                                       failure.cancelled ? "cancelled before it started" : failure.stage});
   live_.erase(task);
   // The sentence with paths is the owner's: the log has the stage only.
   if (JobRecord* job = parts_.engine.jobs().find(task.job); job != nullptr && !failure.cancelled) {
@@ -219,7 +222,8 @@ void TaskRunner::forget_when_durable(const TaskKey& task) {
   if (to_forget_.erase(task) != 0) parts_.host.forget(task);
 }
 
-// --- restart ---------------------------------------------------------------------------------------------------
+// --- restart
+// ---------------------------------------------------------------------------------------------------
 
 void TaskRunner::resume(bool rebooted) {
   rebooted_ = rebooted;
@@ -233,7 +237,8 @@ void TaskRunner::resume(bool rebooted) {
   if (parts_.host.is_connected()) on_connected();
 }
 
-// Whatever holds a GPU. What is not a task of its job's present attempt has ended, and only its slices are left.
+// Whatever holds a GPU. What is not a task of its job's present attempt has ended, and only its slices are
+// left.
 void TaskRunner::restore_holders() {
   for (const auto& view : parts_.engine.scheduler().gpus()) {
     for (const TaskKey& task : view.tasks) {
@@ -304,8 +309,8 @@ void TaskRunner::reconcile(const std::vector<TaskRecord>& records) {
   if (on_reconciled_) std::exchange(on_reconciled_, {})();
 }
 
-// A task that was prepared for a Start which never became durable: it did not run and must not. Its key may be in
-// use again, for another Start of the same attempt on other GPUs.
+// A task that was prepared for a Start which never became durable: it did not run and must not. Its key may
+// be in use again, for another Start of the same attempt on other GPUs.
 bool TaskRunner::is_stale(const TaskRecord& record) const {
   const auto live = live_.find(record.task);
   if (live == live_.end()) return !to_forget_.contains(record.task);

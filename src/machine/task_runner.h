@@ -1,9 +1,9 @@
-// The life of tasks on this machine: carries out Start and Stop decisions through the root side, and turns what
-// becomes of them into events.
+// The life of tasks on this machine: carries out Start and Stop decisions through the root side, and turns
+// what becomes of them into events.
 //
 // A task is prepared as soon as it is decided on and goes when the decision is durable, so that it runs at
-// most once per attempt, whatever dies in between. After a restart, reconcile() compares what the log says with
-// what the root side has.
+// most once per attempt, whatever dies in between. After a restart, reconcile() compares what the log says
+// with what the root side has.
 //
 // Threading: the reactor's thread.
 #pragma once
@@ -37,8 +37,8 @@ class TaskRunner final : public StepObserver, public TaskListener {
   // `rebooted`: the machine's boot id differs from that of the last run, so nothing can be running and no
   // record of the last boot is left.
   void resume(bool rebooted);
-  // Whether the root side's list was seen: before, an id that a lost submission was given might be in use there,
-  // with another user's command prepared under it.
+  // Whether the root side's list was seen: before, an id that a lost submission was given might be in use
+  // there, with another user's command prepared under it.
   bool has_reconciled() const { return has_reconciled_; }
   // Called once, when everything that the root side's first list led to has been recorded.
   void on_reconciled(std::function<void()> reconciled) { on_reconciled_ = std::move(reconciled); }
@@ -57,12 +57,12 @@ class TaskRunner final : public StepObserver, public TaskListener {
   void on_all_gone(const TaskKey& task) override;
 
  private:
-  // What the daemon knows of a task between its Start and the release of its last slice. After a restart it is
-  // rebuilt from the log and the root side's list.
+  // What the daemon knows of a task between its Start and the release of its last slice. After a restart it
+  // is rebuilt from the log and the root side's list.
   struct Live {
     std::vector<Slice> slices;
-    bool sent = false;      // start() was called in this run of the daemon, or the root side has it
-    bool durable = false;   // its Start is on disk
+    bool sent = false;     // start() was called in this run of the daemon, or the root side has it
+    bool durable = false;  // its Start is on disk
     bool prepared = false;
     bool went = false;
     bool started = false;   // TaskStarted is recorded

@@ -56,7 +56,8 @@ int complain(const Error& error) {
 }
 
 Result<DaemonConfig> read_config(const std::string& path) {
-  if (path.empty() && ::access(std::string(kConfigPath).c_str(), F_OK) != 0) return parse_config_text("", "defaults");
+  if (path.empty() && ::access(std::string(kConfigPath).c_str(), F_OK) != 0)
+    return parse_config_text("", "defaults");
   return load_config(path.empty() ? std::string(kConfigPath) : path);
 }
 
@@ -70,10 +71,14 @@ std::string sibling_program(const std::string& name) {
 
 LogLevel log_level(LogThreshold threshold) {
   switch (threshold) {
-    case LogThreshold::error: return LogLevel::error;
-    case LogThreshold::warning: return LogLevel::warning;
-    case LogThreshold::info: return LogLevel::info;
-    case LogThreshold::debug: return LogLevel::debug;
+    case LogThreshold::error:
+      return LogLevel::error;
+    case LogThreshold::warning:
+      return LogLevel::warning;
+    case LogThreshold::info:
+      return LogLevel::info;
+    case LogThreshold::debug:
+      return LogLevel::debug;
   }
   return LogLevel::info;
 }
@@ -109,14 +114,15 @@ Result<void> serve(const Arguments& arguments) {
 
   const std::string config_path = arguments.config;
   TRY_ASSIGN(const std::unique_ptr<Daemon> daemon,
-             Daemon::create({*reactor, gpus, tasks, users, config, std::move(boot),
-                             journal_thread(*reactor), [config_path] { return read_config(config_path); }}));
-  TRY_ASSIGN(const std::unique_ptr<HttpServer> server,
-             HttpServer::create(*reactor,
-                                [&](HttpRequest request, Responder responder) {
-                                  daemon->api().handle(std::move(request), std::move(responder));
-                                },
-                                HttpServer::Options()));
+             Daemon::create({*reactor, gpus, tasks, users, config, std::move(boot), journal_thread(*reactor),
+                             [config_path] { return read_config(config_path); }}));
+  TRY_ASSIGN(const std::unique_ptr<HttpServer> server, HttpServer::create(
+                                                           *reactor,
+                                                           [&](HttpRequest request, Responder responder) {
+                                                             daemon->api().handle(std::move(request),
+                                                                                  std::move(responder));
+                                                           },
+                                                           HttpServer::Options()));
   const auto on_term = reactor->on_signal(SIGTERM, [&] { reactor->stop(); });
   const auto on_int = reactor->on_signal(SIGINT, [&] { reactor->stop(); });
   const auto on_hangup = reactor->on_signal(SIGHUP, [&] {
@@ -154,11 +160,12 @@ int check_config(const std::string& path) {
 int verify(const std::string& state_directory) {
   const auto verdict = verify_journal(state_directory);
   if (!verdict) return complain(verdict.error());
-  std::printf("rows %llu, recomputed %llu, different %zu\nstate hash %016llx recomputed, %016llx restored\n%s\n",
-              static_cast<unsigned long long>(verdict->rows), static_cast<unsigned long long>(verdict->recomputed),
-              verdict->different.size(), static_cast<unsigned long long>(verdict->state_hash_recomputed),
-              static_cast<unsigned long long>(verdict->state_hash_restored),
-              verdict->holds() ? "the journal holds" : "the journal does NOT hold");
+  std::printf(
+      "rows %llu, recomputed %llu, different %zu\nstate hash %016llx recomputed, %016llx restored\n%s\n",
+      static_cast<unsigned long long>(verdict->rows), static_cast<unsigned long long>(verdict->recomputed),
+      verdict->different.size(), static_cast<unsigned long long>(verdict->state_hash_recomputed),
+      static_cast<unsigned long long>(verdict->state_hash_restored),
+      verdict->holds() ? "the journal holds" : "the journal does NOT hold");
   for (const uint64_t seq : verdict->different) {
     std::printf("row %llu differs\n", static_cast<unsigned long long>(seq));
   }

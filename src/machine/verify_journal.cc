@@ -13,7 +13,8 @@ constexpr size_t kDifferencesMax = 100;
 
 Result<JournalVerdict> verify_journal(const std::string& state_directory) {
   ManualReactor reactor{Time(1)};
-  TRY_ASSIGN(const std::unique_ptr<Journal> journal, Journal::open(state_directory, reactor, std::make_unique<InlineWorker>(reactor)));
+  TRY_ASSIGN(const std::unique_ptr<Journal> journal,
+             Journal::open(state_directory, reactor, std::make_unique<InlineWorker>(reactor)));
   scheduler::Scheduler deciding;
   scheduler::Scheduler restored;
   JournalVerdict verdict;
@@ -27,7 +28,8 @@ Result<JournalVerdict> verify_journal(const std::string& state_directory) {
     }
     ++verdict.recomputed;
     const bool same = deciding.step(row.event) == row.decisions;
-    if (!same && verdict.different.size() < kDifferencesMax) verdict.different.push_back(row.event.seq.value());
+    if (!same && verdict.different.size() < kDifferencesMax)
+      verdict.different.push_back(row.event.seq.value());
     return {};
   }));
   verdict.state_hash_recomputed = deciding.state_hash();

@@ -27,8 +27,10 @@ api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, cons
 api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const Caller& caller,
                           const api::SubmitRequest* request);
 // The path of a task's output as it was opened, for `logs`.
-std::string resolved_stdout(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& request);
-std::string resolved_stderr(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& request);
+std::string resolved_stdout(const ViewSource& source, const JobRecord& job,
+                            const api::SubmitRequest& request);
+std::string resolved_stderr(const ViewSource& source, const JobRecord& job,
+                            const api::SubmitRequest& request);
 
 api::GpuList gpu_list(const ViewSource& source);
 api::ProcessList process_list(const ViewSource& source, const Caller& caller);

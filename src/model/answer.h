@@ -43,7 +43,7 @@ struct Proof {
 // is an upper bound as long as nothing of higher rank arrives, and is labelled so.
 struct Forecast {
   bool known = false;
-  Time start;  // now, if it runs already
+  Time start;             // now, if it runs already
   uint32_t position = 0;  // 1: next of its queue order; 0: not waiting
   bool operator==(const Forecast&) const = default;
 };
@@ -53,7 +53,7 @@ struct Explanation {
   JobState state = JobState::pending;
   Proof proof;
   Forecast forecast;
-  std::string reason;  // one sentence
+  std::string reason;              // one sentence
   std::vector<std::string> helps;  // what would help, a sentence each
   bool operator==(const Explanation&) const = default;
 };
@@ -67,9 +67,9 @@ struct QueueShare {
   bool has_limit = false;
   MilliGpu quota;
   MilliGpu limit;
-  MilliGpu demand;      // used + waiting
-  MilliGpu used;        // charged now
-  MilliGpu fair_share;  // entitled to now
+  MilliGpu demand;                    // used + waiting
+  MilliGpu used;                      // charged now
+  MilliGpu fair_share;                // entitled to now
   int64_t usage_milli_gpu_hours = 0;  // decayed past use
   uint32_t jobs_waiting = 0;
   uint32_t jobs_running = 0;

@@ -53,7 +53,8 @@ struct WakeAt {
   bool operator==(const WakeAt&) const = default;
 };
 
-#define TRANCHE_DECISION_KINDS(X) X(Start, start) X(Stop, stop) X(End, end) X(Requeue, requeue) X(WakeAt, wake_at)
+#define TRANCHE_DECISION_KINDS(X) \
+  X(Start, start) X(Stop, stop) X(End, end) X(Requeue, requeue) X(WakeAt, wake_at)
 
 using Decision = std::variant<Start, Stop, End, Requeue, WakeAt>;
 

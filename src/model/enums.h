@@ -15,17 +15,17 @@ namespace tranche {
   if (text == #name) return Self::name;
 
 // Declares `enum class Name { ... }`, `to_string(Name)` and `from_string<Name>(text)` from a list macro.
-#define TRANCHE_ENUM(Name, LIST)                                                  \
-  enum class Name : unsigned char { LIST(TRANCHE_ENUM_VALUE) };                   \
-  constexpr std::string_view to_string(Name value) {                              \
-    using Self = Name;                                                            \
-    switch (value) { LIST(TRANCHE_ENUM_TO_TEXT) }                                 \
-    return "?";                                                                   \
-  }                                                                               \
-  constexpr std::optional<Name> parse_enum(std::string_view text, const Name*) {  \
-    using Self = Name;                                                            \
-    LIST(TRANCHE_ENUM_FROM_TEXT)                                                  \
-    return std::nullopt;                                                          \
+#define TRANCHE_ENUM(Name, LIST)                                                 \
+  enum class Name : unsigned char { LIST(TRANCHE_ENUM_VALUE) };                  \
+  constexpr std::string_view to_string(Name value) {                             \
+    using Self = Name;                                                           \
+    switch (value) { LIST(TRANCHE_ENUM_TO_TEXT) }                                \
+    return "?";                                                                  \
+  }                                                                              \
+  constexpr std::optional<Name> parse_enum(std::string_view text, const Name*) { \
+    using Self = Name;                                                           \
+    LIST(TRANCHE_ENUM_FROM_TEXT)                                                 \
+    return std::nullopt;                                                         \
   }
 
 template <class Enum>

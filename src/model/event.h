@@ -107,7 +107,8 @@ struct TaskStartFailed {
 };
 
 // killed: ended by a Stop decision. lost: the supervisor is gone and nobody knows (state `unknown`).
-#define TRANCHE_EXIT_CAUSE(X) X(exited) X(signalled) X(time_limit) X(killed) X(out_of_memory) X(node_failed) X(lost)
+#define TRANCHE_EXIT_CAUSE(X) \
+  X(exited) X(signalled) X(time_limit) X(killed) X(out_of_memory) X(node_failed) X(lost)
 TRANCHE_ENUM(ExitCause, TRANCHE_EXIT_CAUSE)
 
 // All processes of the task are gone; its GPUs may still hold memory until SliceReleased.
@@ -126,24 +127,24 @@ struct SliceReleased {
 };
 
 // X(payload type, name in JSON, category)
-#define TRANCHE_EVENT_KINDS(X)                        \
-  X(PolicyChanged, policy_changed, input)             \
-  X(NodeAdded, node_added, input)                     \
-  X(NodeRemoved, node_removed, input)                 \
-  X(GpuAdded, gpu_added, input)                       \
-  X(GpuRemoved, gpu_removed, input)                   \
-  X(HealthChanged, health_changed, input)             \
-  X(GpuDrained, gpu_drained, input)                   \
-  X(GpuUndrained, gpu_undrained, input)               \
-  X(Tick, tick, input)                                \
-  X(WallClockStepped, wall_clock_stepped, input)      \
-  X(JobSubmitted, job_submitted, input)               \
-  X(JobCancelled, job_cancelled, input)               \
-  X(JobHeld, job_held, input)                         \
-  X(JobReleased, job_released, input)                 \
-  X(TaskStarted, task_started, outcome)               \
-  X(TaskStartFailed, task_start_failed, outcome)      \
-  X(TaskExited, task_exited, outcome)                 \
+#define TRANCHE_EVENT_KINDS(X)                   \
+  X(PolicyChanged, policy_changed, input)        \
+  X(NodeAdded, node_added, input)                \
+  X(NodeRemoved, node_removed, input)            \
+  X(GpuAdded, gpu_added, input)                  \
+  X(GpuRemoved, gpu_removed, input)              \
+  X(HealthChanged, health_changed, input)        \
+  X(GpuDrained, gpu_drained, input)              \
+  X(GpuUndrained, gpu_undrained, input)          \
+  X(Tick, tick, input)                           \
+  X(WallClockStepped, wall_clock_stepped, input) \
+  X(JobSubmitted, job_submitted, input)          \
+  X(JobCancelled, job_cancelled, input)          \
+  X(JobHeld, job_held, input)                    \
+  X(JobReleased, job_released, input)            \
+  X(TaskStarted, task_started, outcome)          \
+  X(TaskStartFailed, task_start_failed, outcome) \
+  X(TaskExited, task_exited, outcome)            \
   X(SliceReleased, slice_released, outcome)
 
 using EventPayload =

@@ -32,12 +32,12 @@ struct Gpu {
   GpuId id;
   NodeId node;
   std::string uuid;
-  uint32_t index = 0;       // order of PCI bus addresses on its node, from 0
-  uint32_t minor = 0;       // device node number: /dev/nvidia<minor>
-  std::string type;         // short name that users ask for: "h100-80", "rtx4090"
-  std::string name;         // the driver's product name
-  MiB memory_usable;        // total less the driver's reserve; contexts count against the job that makes them
-  int32_t numa_node = -1;   // -1: unknown
+  uint32_t index = 0;      // order of PCI bus addresses on its node, from 0
+  uint32_t minor = 0;      // device node number: /dev/nvidia<minor>
+  std::string type;        // short name that users ask for: "h100-80", "rtx4090"
+  std::string name;        // the driver's product name
+  MiB memory_usable;       // total less the driver's reserve; contexts count against the job that makes them
+  int32_t numa_node = -1;  // -1: unknown
   bool mig_capable = false;
   std::vector<GpuLink> links;
   bool operator==(const Gpu&) const = default;

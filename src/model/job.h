@@ -15,9 +15,10 @@ namespace tranche {
 TRANCHE_ENUM(JobClass, TRANCHE_JOB_CLASS)
 
 // Design section 13. `preempted` is pending with a reason. The states from `completed` on are final.
-#define TRANCHE_JOB_STATE(X)                                                                          \
-  X(pending) X(held) X(starting) X(running) X(suspended) X(stopping) X(completed) X(failed)           \
-  X(cancelled) X(timed_out) X(out_of_memory) X(node_failed) X(unknown)
+#define TRANCHE_JOB_STATE(X)                                                                               \
+  X(pending)                                                                                               \
+  X(held) X(starting) X(running) X(suspended) X(stopping) X(completed) X(failed) X(cancelled) X(timed_out) \
+      X(out_of_memory) X(node_failed) X(unknown)
 TRANCHE_ENUM(JobState, TRANCHE_JOB_STATE)
 
 constexpr bool is_final(JobState state) { return state >= JobState::completed; }
@@ -83,7 +84,7 @@ struct JobSpec {
   JobClass job_class = JobClass::training;
   int32_t priority = 0;  // higher runs first within the queue
   bool preemptible = true;
-  bool requeue = false;  // a task that may have run is tried again after its node failed
+  bool requeue = false;      // a task that may have run is tried again after its node failed
   bool interactive = false;  // somebody waits at the other end of a socket
   TaskRequest task;
   uint32_t tasks_min = 1;  // a gang starts with at least this many tasks or not at all

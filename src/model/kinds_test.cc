@@ -7,8 +7,8 @@ namespace tranche {
 namespace {
 
 TEST(Kinds, EveryPayloadIsNamedAfterItsOwnType) {
-#define TRANCHE_CHECK_EVENT(Type, name, category)                \
-  EXPECT_EQ(event_kind(EventPayload(Type{})), #name);            \
+#define TRANCHE_CHECK_EVENT(Type, name, category)     \
+  EXPECT_EQ(event_kind(EventPayload(Type{})), #name); \
   EXPECT_EQ(is_outcome(EventPayload(Type{})), std::string_view(#category) == "outcome");
   TRANCHE_EVENT_KINDS(TRANCHE_CHECK_EVENT)
 #undef TRANCHE_CHECK_EVENT

@@ -16,11 +16,12 @@ namespace tranche {
 // One configured node of the queue tree. Parents are created when a child names them; a user's leaf
 // "<path>/<user>" is made on first use, with the defaults below.
 struct QueuePolicy {
-  std::string path;                // "physics/vision"; components [a-z0-9._-], at most 8 levels
-  std::optional<MilliGpu> quota;   // deserved: never reclaimed by others while used within it. Unset: by weight only
-  std::optional<MilliGpu> limit;   // never above this
-  int64_t weight = 1;              // share of what is left after quotas; >= 1
-  int32_t priority = 0;            // of the queue among its siblings, for the surplus: higher is served first
+  std::string path;  // "physics/vision"; components [a-z0-9._-], at most 8 levels
+  std::optional<MilliGpu>
+      quota;  // deserved: never reclaimed by others while used within it. Unset: by weight only
+  std::optional<MilliGpu> limit;  // never above this
+  int64_t weight = 1;             // share of what is left after quotas; >= 1
+  int32_t priority = 0;           // of the queue among its siblings, for the surplus: higher is served first
   std::optional<MilliGpu> user_limit;  // for each user's leaf below it
   bool operator==(const QueuePolicy&) const = default;
 };
@@ -37,18 +38,19 @@ struct ClassPolicy {
 inline constexpr size_t kJobClassCount = 3;
 
 struct Policy {
-  std::vector<QueuePolicy> queues;                 // sorted by path, distinct
-  std::string default_queue = "default";           // parent of the user's leaf when a job names no queue
+  std::vector<QueuePolicy> queues;        // sorted by path, distinct
+  std::string default_queue = "default";  // parent of the user's leaf when a job names no queue
   std::array<ClassPolicy, kJobClassCount> classes = {
       ClassPolicy{.priority = 0, .preemptible = true},      // training
       ClassPolicy{.priority = 50, .preemptible = false},    // inference
       ClassPolicy{.priority = 100, .preemptible = false}};  // interactive
-  Duration usage_half_life{7 * kDay.count()};      // decay of past use; zero: past use does not count
-  Duration minimum_runtime{10 * kMinute.count()};  // over-quota work runs this long before it can be reclaimed
-  Duration grace_default{30 * kSecond.count()};    // TERM to KILL when the job does not say
-  bool backfill = true;                            // small jobs may start around the head's reservation
-  bool users_share_gpu = false;                    // fractions of different users may meet on one GPU
-  uint32_t jobs_per_user_max = 20'000;             // live jobs
+  Duration usage_half_life{7 * kDay.count()};  // decay of past use; zero: past use does not count
+  Duration minimum_runtime{10 *
+                           kMinute.count()};     // over-quota work runs this long before it can be reclaimed
+  Duration grace_default{30 * kSecond.count()};  // TERM to KILL when the job does not say
+  bool backfill = true;                          // small jobs may start around the head's reservation
+  bool users_share_gpu = false;                  // fractions of different users may meet on one GPU
+  uint32_t jobs_per_user_max = 20'000;           // live jobs
   bool operator==(const Policy&) const = default;
 
   const ClassPolicy& for_class(JobClass job_class) const { return classes[static_cast<size_t>(job_class)]; }

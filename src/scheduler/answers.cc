@@ -64,14 +64,17 @@ std::string busy_text(const State& state, const Job& job, const Proof& proof) {
   std::string text = "Waits for " + request_text(job);
   const auto rooms = usable_gpus(state, job);
   if (!rooms.empty() && job.spec->task.gpu.kind == SliceKind::whole) {
-    const auto idle = std::count_if(rooms.begin(), rooms.end(), [](const GpuRoom* r) { return r->open && r->is_idle(); });
+    const auto idle =
+        std::count_if(rooms.begin(), rooms.end(), [](const GpuRoom* r) { return r->open && r->is_idle(); });
     const bool enough = idle >= job.spec->task.gpu.count;
-    text += ": " + std::to_string(idle) + " of " + std::to_string(rooms.size()) + (idle == 1 ? " is free" : " are free");
+    text += ": " + std::to_string(idle) + " of " + std::to_string(rooms.size()) +
+            (idle == 1 ? " is free" : " are free");
     if (enough) text += ", but not with the CPUs and memory that it needs on one machine";
   }
   const std::string end = earliest_end_text(state, proof.blockers);
   if (!end.empty()) return text + "; " + end;
-  if (!proof.blockers.empty()) text += "; the memory of " + jobs_text(state, proof.blockers) + " is not released yet";
+  if (!proof.blockers.empty())
+    text += "; the memory of " + jobs_text(state, proof.blockers) + " is not released yet";
   return text;
 }
 
@@ -86,7 +89,8 @@ std::string bound_text(const Job& job, const Proof& proof) {
            gpus_text(MilliGpu(proof.bound));
   }
   return "Waits because it cannot be preempted, so it must fit the quota of " + queue + ": " +
-         gpus_text(MilliGpu(proof.used)) + " of " + gpus_text(MilliGpu(proof.bound)) + " are taken by such jobs";
+         gpus_text(MilliGpu(proof.used)) + " of " + gpus_text(MilliGpu(proof.bound)) +
+         " are taken by such jobs";
 }
 
 std::string drained_text(const State& state, const Proof& proof) {
@@ -108,19 +112,25 @@ std::string reserved_text(const State& state, const Proof& proof) {
 
 std::string state_text(const Job& job) {
   switch (job.state) {
-    case JobState::starting: return "Is being started";
-    case JobState::running: return "Runs";
-    case JobState::stopping: return "Is being stopped";
-    case JobState::suspended: return "Is suspended";
+    case JobState::starting:
+      return "Is being started";
+    case JobState::running:
+      return "Runs";
+    case JobState::stopping:
+      return "Is being stopped";
+    case JobState::suspended:
+      return "Is suspended";
     case JobState::pending:
-    case JobState::held: return "Starts with the next decision";
+    case JobState::held:
+      return "Starts with the next decision";
     case JobState::completed:
     case JobState::failed:
     case JobState::cancelled:
     case JobState::timed_out:
     case JobState::out_of_memory:
     case JobState::node_failed:
-    case JobState::unknown: break;
+    case JobState::unknown:
+      break;
   }
   return "Has ended";
 }
@@ -137,23 +147,29 @@ std::string reason_text(const State& state, const Job& job, const Proof& proof) 
 
 std::string sentence(const State& state, const Job& job, const Proof& proof) {
   switch (proof.kind) {
-    case ProofKind::none: return state_text(job) + ".";
+    case ProofKind::none:
+      return state_text(job) + ".";
     case ProofKind::never_fits: {
       const auto fits = check_fits(state, *job.spec);
       return "Cannot run on what is installed now: " + (fits ? std::string() : fits.error().message()) + ".";
     }
     case ProofKind::limit:
-    case ProofKind::quota: return bound_text(job, proof) + ".";
-    case ProofKind::busy: return busy_text(state, job, proof) + ".";
-    case ProofKind::reserved: return reserved_text(state, proof) + ".";
+    case ProofKind::quota:
+      return bound_text(job, proof) + ".";
+    case ProofKind::busy:
+      return busy_text(state, job, proof) + ".";
+    case ProofKind::reserved:
+      return reserved_text(state, proof) + ".";
     case ProofKind::gang:
-      return "Waits for " + counted(proof.needed, "task") + " at once: only " + std::to_string(proof.available) +
-             (proof.available == 1 ? " fits now." : " fit now.");
-    case ProofKind::dependency: return "Waits for " + jobs_text(state, proof.blockers) + ".";
+      return "Waits for " + counted(proof.needed, "task") + " at once: only " +
+             std::to_string(proof.available) + (proof.available == 1 ? " fits now." : " fit now.");
+    case ProofKind::dependency:
+      return "Waits for " + jobs_text(state, proof.blockers) + ".";
     case ProofKind::held:
       return proof.until.is_set() ? "Does not start before " + clock_text(proof.until) + "."
                                   : "Is held; somebody has to release it.";
-    case ProofKind::drained: return drained_text(state, proof) + ".";
+    case ProofKind::drained:
+      return drained_text(state, proof) + ".";
   }
   return {};
 }
@@ -168,15 +184,27 @@ std::vector<std::string> helps(const Job& job, const Proof& proof) {
     case ProofKind::busy:
     case ProofKind::reserved:
       help.push_back("A shorter time limit may let it start around what is planned.");
-      if (!job.spec->task.gpu.type.empty()) help.push_back("Without a GPU type it could use any that is free.");
+      if (!job.spec->task.gpu.type.empty())
+        help.push_back("Without a GPU type it could use any that is free.");
       break;
-    case ProofKind::gang: help.push_back("Fewer tasks at once would start earlier."); break;
-    case ProofKind::limit: help.push_back("It starts when another job of the queue ends; fewer GPUs may fit now."); break;
-    case ProofKind::quota: help.push_back("A preemptible job may also use what others leave."); break;
-    case ProofKind::drained: help.push_back("An operator can let the GPU take work again (undrain)."); break;
-    case ProofKind::never_fits: help.push_back("Cancel it and ask for less: tranche cancel " + id + "."); break;
+    case ProofKind::gang:
+      help.push_back("Fewer tasks at once would start earlier.");
+      break;
+    case ProofKind::limit:
+      help.push_back("It starts when another job of the queue ends; fewer GPUs may fit now.");
+      break;
+    case ProofKind::quota:
+      help.push_back("A preemptible job may also use what others leave.");
+      break;
+    case ProofKind::drained:
+      help.push_back("An operator can let the GPU take work again (undrain).");
+      break;
+    case ProofKind::never_fits:
+      help.push_back("Cancel it and ask for less: tranche cancel " + id + ".");
+      break;
     case ProofKind::none:
-    case ProofKind::dependency: break;
+    case ProofKind::dependency:
+      break;
   }
   return help;
 }
@@ -184,7 +212,8 @@ std::vector<std::string> helps(const Job& job, const Proof& proof) {
 Result<Proof> Scheduler::proof(JobId id) const {
   const Job* job = state_->find(id);
   if (job == nullptr) {
-    return fail(ErrorCode::not_found, "job " + std::to_string(id.value()) + " is not live; look in the history");
+    return fail(ErrorCode::not_found,
+                "job " + std::to_string(id.value()) + " is not live; look in the history");
   }
   return prove(*state_, state_->analysis(), *job);
 }

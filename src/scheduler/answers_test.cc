@@ -28,17 +28,24 @@ TEST(Check, RefusesWhatCanNeverRunAndSaysWhatThereIs) {
   EXPECT_CONTAINS(refusal(world, {.memory = 600'000}, ErrorCode::never_fits), "of memory");
   EXPECT_CONTAINS(refusal(world, {.tasks_min = 5}, ErrorCode::never_fits), "at most 4 fit");
   EXPECT_CONTAINS(refusal(world, {.time_limit = kDay * 8}, ErrorCode::over_limit), "time limit");
-  EXPECT_CONTAINS(refusal(world, {.dependencies = {{DependencyKind::after_ok, JobId(5)}}}, ErrorCode::not_found),
-                  "never submitted");
+  EXPECT_CONTAINS(
+      refusal(world, {.dependencies = {{DependencyKind::after_ok, JobId(5)}}}, ErrorCode::not_found),
+      "never submitted");
 }
 
 TEST(Check, NamesTheNearestQueues) {
   Policy policy;
-  policy.queues = {{.path = "physics/theory", .quota = {}, .limit = MilliGpu(2'000), .weight = 1, .priority = 0, .user_limit = {}}};
+  policy.queues = {{.path = "physics/theory",
+                    .quota = {},
+                    .limit = MilliGpu(2'000),
+                    .weight = 1,
+                    .priority = 0,
+                    .user_limit = {}}};
   World world(policy);
   world.add_node(4);
   EXPECT_CONTAINS(refusal(world, {.queue = "physics/theori"}, ErrorCode::not_found), "'physics/theory'");
-  EXPECT_CONTAINS(refusal(world, {.queue = "physics/theory", .gpus = 3}, ErrorCode::over_limit), "may use 2 GPUs");
+  EXPECT_CONTAINS(refusal(world, {.queue = "physics/theory", .gpus = 3}, ErrorCode::over_limit),
+                  "may use 2 GPUs");
   EXPECT_TRUE(world.scheduler.check(spec_of({.queue = "physics/theory"}), {}).has_value());
 }
 

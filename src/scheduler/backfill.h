@@ -40,8 +40,8 @@ std::vector<Release> releases_of(const State& state, Skip skip) {
   std::vector<Release> releases;
   for (const auto& [key, holding] : state.holdings) {
     if (skip(key, holding)) continue;
-    releases.push_back({std::max(holding.latest_end, state.now), key, holding.uid, holding.node, holding.slices,
-                        holding.cpu, holding.memory});
+    releases.push_back({std::max(holding.latest_end, state.now), key, holding.uid, holding.node,
+                        holding.slices, holding.cpu, holding.memory});
   }
   return releases;
 }

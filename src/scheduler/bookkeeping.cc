@@ -166,10 +166,14 @@ DependencyStatus status_of(const Dependency& dependency, const State& state) {
   const auto final_state = state.ended.state(dependency.job);
   if (!final_state) return impossible;  // never submitted
   switch (dependency.kind) {
-    case DependencyKind::after_ok: return *final_state == JobState::completed ? satisfied : impossible;
-    case DependencyKind::after_not_ok: return *final_state != JobState::completed ? satisfied : impossible;
-    case DependencyKind::after_any: return satisfied;
-    case DependencyKind::after_start: return state.ended.had_started(dependency.job) ? satisfied : impossible;
+    case DependencyKind::after_ok:
+      return *final_state == JobState::completed ? satisfied : impossible;
+    case DependencyKind::after_not_ok:
+      return *final_state != JobState::completed ? satisfied : impossible;
+    case DependencyKind::after_any:
+      return satisfied;
+    case DependencyKind::after_start:
+      return state.ended.had_started(dependency.job) ? satisfied : impossible;
   }
   return impossible;
 }
@@ -177,7 +181,8 @@ DependencyStatus status_of(const Dependency& dependency, const State& state) {
 void State::register_dependencies(Job& job) {
   if (job.spec->dependencies.empty()) return;
   for (const Dependency& dependency : job.spec->dependencies) {
-    if (status_of(dependency, *this) == DependencyStatus::waiting) dependents[dependency.job].push_back(job.id);
+    if (status_of(dependency, *this) == DependencyStatus::waiting)
+      dependents[dependency.job].push_back(job.id);
   }
   dependency_changed(job);
 }

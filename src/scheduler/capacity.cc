@@ -65,9 +65,7 @@ const GpuRoom* Capacity::gpu(GpuId id) const {
   return &nodes_[found->second.first].gpus[found->second.second];
 }
 
-GpuRoom* Capacity::gpu(GpuId id) {
-  return const_cast<GpuRoom*>(static_cast<const Capacity*>(this)->gpu(id));
-}
+GpuRoom* Capacity::gpu(GpuId id) { return const_cast<GpuRoom*>(static_cast<const Capacity*>(this)->gpu(id)); }
 
 const NodeRoom* Capacity::node(NodeId id) const {
   const auto found = std::lower_bound(nodes_.begin(), nodes_.end(), id,

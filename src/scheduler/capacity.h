@@ -79,7 +79,7 @@ class Capacity {
   MilliGpu total_compute() const;
 
  private:
-  std::vector<NodeRoom> nodes_;  // by id
+  std::vector<NodeRoom> nodes_;                                          // by id
   std::vector<std::pair<GpuId, std::pair<uint32_t, uint32_t>>> places_;  // by GPU: node's and GPU's position
   void rebuild_places();
 };

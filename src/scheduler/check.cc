@@ -28,7 +28,8 @@ std::string installed_types(const Capacity& idle) {
   std::vector<std::string> types;
   for (const NodeRoom& home : idle.nodes()) {
     for (const GpuRoom& room : home.gpus) {
-      if (room.installed && std::find(types.begin(), types.end(), room.type) == types.end()) types.push_back(room.type);
+      if (room.installed && std::find(types.begin(), types.end(), room.type) == types.end())
+        types.push_back(room.type);
     }
   }
   std::sort(types.begin(), types.end());
@@ -48,9 +49,8 @@ Result<void> check_queue(const State& state, const JobSpec& spec) {
     if (is_leaf) return {};
     return fail(ErrorCode::not_found, "queue '" + path + "' has queues below it; name one of those");
   }
-  const std::string asked = slash != std::string::npos && path.substr(slash + 1) == spec.owner.user
-                                ? path.substr(0, slash)
-                                : path;
+  const std::string asked =
+      slash != std::string::npos && path.substr(slash + 1) == spec.owner.user ? path.substr(0, slash) : path;
   std::vector<std::pair<size_t, std::string>> near;
   for (QueueIndex i = 1; i < state.queues.size(); ++i) {
     const Queue& queue = state.queues.at(i);
@@ -66,15 +66,16 @@ Result<void> check_user_and_time(const State& state, const JobSpec& spec, size_t
   const auto user = state.jobs_of_user.find(spec.owner.uid);
   const uint64_t live = user == state.jobs_of_user.end() ? 0 : user->second;
   if (live + count > state.policy.jobs_per_user_max) {
-    return fail(ErrorCode::over_limit, "you have " + counted(static_cast<int64_t>(live), "live job") + " and may have " +
-                                           std::to_string(state.policy.jobs_per_user_max) +
+    return fail(ErrorCode::over_limit, "you have " + counted(static_cast<int64_t>(live), "live job") +
+                                           " and may have " + std::to_string(state.policy.jobs_per_user_max) +
                                            "; wait for some to end or cancel some");
   }
   const Duration most = state.policy.for_class(spec.job_class).time_limit_max;
   if (spec.time_limit > most) {
-    return fail(ErrorCode::over_limit, "a time limit of " + format_duration(spec.time_limit) + " is above the " +
-                                           format_duration(most) + " that class " +
-                                           std::string(to_string(spec.job_class)) + " may have; ask for less");
+    return fail(ErrorCode::over_limit, "a time limit of " + format_duration(spec.time_limit) +
+                                           " is above the " + format_duration(most) + " that class " +
+                                           std::string(to_string(spec.job_class)) +
+                                           " may have; ask for less");
   }
   return {};
 }
@@ -111,9 +112,10 @@ Result<void> check_limits(const State& state, const JobSpec& spec) {
                                              "; ask for less or use another queue");
     }
     if (!spec.preemptible && quota && charge > *quota) {
-      return fail(ErrorCode::over_limit,
-                  "the job needs " + gpus_text(charge) + " and cannot be preempted, so it must fit the quota of queue '" +
-                      std::string(path) + "', which is " + gpus_text(*quota) + "; ask for less or make it preemptible");
+      return fail(ErrorCode::over_limit, "the job needs " + gpus_text(charge) +
+                                             " and cannot be preempted, so it must fit the quota of queue '" +
+                                             std::string(path) + "', which is " + gpus_text(*quota) +
+                                             "; ask for less or make it preemptible");
     }
     path = parent;
   }
@@ -126,15 +128,18 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
   one_whole.gpu_count = 1;
   one_whole.type = shape.type;
   if (shape.gpu_count > 0 && !shape.type.empty() && types_for(one_whole, idle).empty()) {
-    return fail(ErrorCode::never_fits, "there is no GPU of type '" + shape.type + "'; installed types: " + installed_types(idle));
+    return fail(ErrorCode::never_fits,
+                "there is no GPU of type '" + shape.type + "'; installed types: " + installed_types(idle));
   }
   if (shape.kind != SliceKind::whole && shape.gpu_count > 0) {
     if (shape.compute <= 0 && shape.memory <= 0) {
-      return fail(ErrorCode::invalid_argument, "a fraction of a GPU needs compute or memory; ask for -G 0.5 or --gpu-mem 8G");
+      return fail(ErrorCode::invalid_argument,
+                  "a fraction of a GPU needs compute or memory; ask for -G 0.5 or --gpu-mem 8G");
     }
     if (shape.compute > kWholeGpu.count()) {
       return fail(ErrorCode::never_fits, "a fraction is at most 1 GPU, and the job asks for " +
-                                             gpus_text(MilliGpu(shape.compute)) + "; ask for whole GPUs instead");
+                                             gpus_text(MilliGpu(shape.compute)) +
+                                             "; ask for whole GPUs instead");
     }
     int64_t most = 0;
     for (const NodeRoom& home : idle.nodes()) {
@@ -155,7 +160,8 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
   if (!place_gang(gpus_only, 1, {&idle})) {
     const std::string what = shape.type.empty() ? "GPU" : "GPU of type " + shape.type;
     return fail(ErrorCode::never_fits, "a task asks for " + std::to_string(shape.gpu_count) + " x " + what +
-                                           " on one machine, and there is " + installed_text(idle) + "; ask for fewer");
+                                           " on one machine, and there is " + installed_text(idle) +
+                                           "; ask for fewer");
   }
   int64_t cpu = 0;
   int64_t memory = 0;
@@ -165,12 +171,13 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
   }
   if (shape.cpu > cpu) {
     return fail(ErrorCode::never_fits, "a task asks for " + format_thousandths(shape.cpu) +
-                                           " CPUs, and the largest machine has " + format_thousandths(cpu) + "; ask for fewer");
+                                           " CPUs, and the largest machine has " + format_thousandths(cpu) +
+                                           "; ask for fewer");
   }
   if (shape.host_memory > memory) {
     return fail(ErrorCode::never_fits, "a task asks for " + format_memory(spec.task.memory) +
-                                           " of memory, and the largest machine has " + format_memory(MiB(memory)) +
-                                           "; ask for less");
+                                           " of memory, and the largest machine has " +
+                                           format_memory(MiB(memory)) + "; ask for less");
   }
   return {};
 }
@@ -198,17 +205,21 @@ Result<void> check_fits(const State& state, const JobSpec& spec) {
     Shape anywhere = shape;
     anywhere.pool.clear();
     if (place_gang(anywhere, shape.tasks_min, {&idle})) {
-      return fail(ErrorCode::never_fits, "node pool '" + spec.node_pool + "' has no room for the job even when it is idle; ask for less or name another pool");
+      return fail(ErrorCode::never_fits,
+                  "node pool '" + spec.node_pool +
+                      "' has no room for the job even when it is idle; ask for less or name another pool");
     }
   }
   const uint32_t fitting = tasks_that_fit(shape, shape.tasks_min, {&idle});
   if (fitting == 0) {
-    return fail(ErrorCode::never_fits, "no machine has the GPUs, CPUs and memory of one task together; there is " +
-                                           installed_text(idle) + "; ask for less");
+    return fail(ErrorCode::never_fits,
+                "no machine has the GPUs, CPUs and memory of one task together; there is " +
+                    installed_text(idle) + "; ask for less");
   }
   return fail(ErrorCode::never_fits, "the job needs " + counted(shape.tasks_min, "task") +
                                          " at once, and at most " + std::to_string(fitting) +
-                                         " fit on what is installed (" + installed_text(idle) + "); ask for fewer or smaller tasks");
+                                         " fit on what is installed (" + installed_text(idle) +
+                                         "); ask for fewer or smaller tasks");
 }
 
 Result<void> check_job(const State& state, const JobSpec& spec, const ArraySpec& array) {

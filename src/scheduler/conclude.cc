@@ -31,18 +31,22 @@ Decision outcome(const Job& job) {
       std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.never_executed; });
   if (never_executed) {
     if (job.cancel_requested) return End{job.id, JobState::cancelled};
-    const bool retry = job.failed_starts < kStartRetries && std::all_of(tasks.begin(), tasks.end(), [](const Task& t) {
-                         return !t.never_executed || t.may_retry;
-                       });
+    const bool retry = job.failed_starts < kStartRetries &&
+                       std::all_of(tasks.begin(), tasks.end(),
+                                   [](const Task& t) { return !t.never_executed || t.may_retry; });
     return end_or_retry(job, JobState::failed, retry);
   }
   if (job.cancel_requested) return End{job.id, JobState::cancelled};
   switch (job.stop_reason.value_or(StopReason::gang)) {
     case StopReason::preempted:
-    case StopReason::reclaimed: return Requeue{job.id, job.attempt + 1, *job.stop_reason};
-    case StopReason::node_failed: return end_or_retry(job, JobState::node_failed, job.spec->requeue);
-    case StopReason::cancelled: return End{job.id, JobState::cancelled};
-    case StopReason::gang: break;  // killed, and nobody asked for it
+    case StopReason::reclaimed:
+      return Requeue{job.id, job.attempt + 1, *job.stop_reason};
+    case StopReason::node_failed:
+      return end_or_retry(job, JobState::node_failed, job.spec->requeue);
+    case StopReason::cancelled:
+      return End{job.id, JobState::cancelled};
+    case StopReason::gang:
+      break;  // killed, and nobody asked for it
   }
   return End{job.id, JobState::failed};
 }

@@ -7,8 +7,8 @@
 namespace tranche::scheduler {
 namespace {
 
-constexpr int kFractionBits = 62;  // of the table: 1.0 is 2^62, so that 2.0 fits 64 bits
-constexpr std::size_t kSteps = 256;     // linear in between: relative error below 1e-6, and monotone
+constexpr int kFractionBits = 62;    // of the table: 1.0 is 2^62, so that 2.0 fits 64 bits
+constexpr std::size_t kSteps = 256;  // linear in between: relative error below 1e-6, and monotone
 constexpr Wide kReciprocalOfLn2 = 6'196'328'019;  // 1 / ln 2 in 2^-32
 
 constexpr Wide square_root(Wide value) {

@@ -66,7 +66,7 @@ class Division {
   }
 
   void divide_among(const std::vector<QueueIndex>& active, MilliGpu amount, bool with_past_use,
-                    MilliGpu Share::* result) {
+                    MilliGpu Share::*result) {
     int64_t left = amount.count();
     std::map<int64_t, std::vector<QueueIndex>> bands;  // by descending priority
     for (const QueueIndex child : active) {
@@ -89,7 +89,7 @@ class Division {
   }
 
   std::vector<Claimant> claimants_of(const std::vector<QueueIndex>& band, bool with_past_use,
-                                     MilliGpu Share::* result) const {
+                                     MilliGpu Share::*result) const {
     int64_t weights = 0;
     Wide usages = 0;
     for (const QueueIndex child : band) {
@@ -101,8 +101,7 @@ class Division {
       const int64_t weight = queues_.at(child).weight;
       const int64_t need = (shares_[child].demand - shares_[child].*result).count();
       const bool tilt = with_past_use && band.size() > 1;
-      claimants.push_back(
-          {need, tilt ? tilted(weight, weights, usage_[child], usages) : weight, 0});
+      claimants.push_back({need, tilt ? tilted(weight, weights, usage_[child], usages) : weight, 0});
     }
     return claimants;
   }

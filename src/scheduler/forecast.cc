@@ -78,7 +78,8 @@ uint32_t position_of(JobId id, const std::vector<JobId>& order) {
 Result<Forecast> Scheduler::forecast(JobId id) const {
   const Job* job = state_->find(id);
   if (job == nullptr) {
-    return fail(ErrorCode::not_found, "job " + std::to_string(id.value()) + " is not live; look in the history");
+    return fail(ErrorCode::not_found,
+                "job " + std::to_string(id.value()) + " is not live; look in the history");
   }
   if (!job->is_waiting()) return Forecast{.known = true, .start = job->started, .position = 0};
   Forecast forecast{.known = false, .start = {}, .position = position_of(id, waiting_order())};
@@ -98,7 +99,8 @@ Forecast Scheduler::forecast(const JobSpec& spec) const {
   const Job* job = future.state().find(id);
   if (job != nullptr && job->started.is_set()) return {.known = true, .start = job->started, .position = 0};
   Analysis analysis(future.state());
-  forecast.position = position_of(id, order_of_waiting(future.state(), analysis.pass.shares(), analysis.pass.planned()));
+  forecast.position =
+      position_of(id, order_of_waiting(future.state(), analysis.pass.shares(), analysis.pass.planned()));
   forecast.start = future.start_of(id);
   forecast.known = forecast.start.is_set();
   return forecast;

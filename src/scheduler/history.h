@@ -23,7 +23,7 @@ struct HistoryRules {
   bool dependencies = true;
   bool priorities = true;
   bool not_preemptible = true;
-  bool faults = true;           // drains, lost GPUs, failed starts, late and doubled outcomes
+  bool faults = true;  // drains, lost GPUs, failed starts, late and doubled outcomes
   bool cancels = true;
   bool policy_changes = true;
   bool quotas = true;
@@ -46,8 +46,12 @@ class History {
     const int nodes = static_cast<int>(random_.between(1, 3));
     uint32_t gpu = 0;
     for (int n = 1; n <= nodes; ++n) {
-      Node node{.id = NodeId(static_cast<uint32_t>(n)), .name = "n", .pool = n == 3 ? "other" : "",
-                .cpu = MilliCpu(rules_.host_resources ? 16'000 : 1'000'000), .memory = MiB(64'000), .labels = {}};
+      Node node{.id = NodeId(static_cast<uint32_t>(n)),
+                .name = "n",
+                .pool = n == 3 ? "other" : "",
+                .cpu = MilliCpu(rules_.host_resources ? 16'000 : 1'000'000),
+                .memory = MiB(64'000),
+                .labels = {}};
       events.push_back(NodeAdded{node});
       const bool small = !rules_.one_type && random_.chance(1, 3);
       const int count = static_cast<int>(random_.between(1, 4));
@@ -104,20 +108,32 @@ class History {
   int faults() const { return faults_; }
 
  private:
-  Duration pause() { return Duration(random_.exponential(rules_.mean_arrival_seconds * kSecond.count()) + 1); }
-  Duration within(Duration most) { return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count()) + 1))); }
-  void plan(Time time, EventPayload payload) { agenda_.emplace(std::pair(time, ++planned_), std::move(payload)); }
+  Duration pause() {
+    return Duration(random_.exponential(rules_.mean_arrival_seconds * kSecond.count()) + 1);
+  }
+  Duration within(Duration most) {
+    return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count()) + 1)));
+  }
+  void plan(Time time, EventPayload payload) {
+    agenda_.emplace(std::pair(time, ++planned_), std::move(payload));
+  }
 
   Policy random_policy() {
     Policy policy;
     const char* const paths[] = {"default", "bio", "physics", "physics/theory", "physics/vision"};
     for (const char* path : paths) {
       if (random_.chance(1, 4)) continue;
-      QueuePolicy queue{.path = path, .quota = {}, .limit = {}, .weight = random_.between(1, 4), .priority = 0, .user_limit = {}};
+      QueuePolicy queue{.path = path,
+                        .quota = {},
+                        .limit = {},
+                        .weight = random_.between(1, 4),
+                        .priority = 0,
+                        .user_limit = {}};
       if (rules_.quotas && random_.chance(1, 3)) queue.quota = MilliGpu(random_.between(0, 2) * 1000);
       if (rules_.limits && random_.chance(1, 5)) queue.limit = MilliGpu(random_.between(2, 6) * 1000);
       if (rules_.limits && random_.chance(1, 8)) queue.user_limit = MilliGpu(random_.between(1, 4) * 1000);
-      if (rules_.priorities && random_.chance(1, 5)) queue.priority = static_cast<int32_t>(random_.between(0, 1));
+      if (rules_.priorities && random_.chance(1, 5))
+        queue.priority = static_cast<int32_t>(random_.between(0, 1));
       policy.queues.push_back(queue);
     }
     policy.usage_half_life = Duration(random_.between(0, 2) * 6 * kHour.count());
@@ -136,12 +152,17 @@ class History {
       ++faults_;
       const GpuId gpu(static_cast<uint32_t>(random_.below(gpus_) + 1));
       switch (random_.below(6)) {
-        case 0: return GpuDrained{gpu, "root", "cleaning"};
+        case 0:
+          return GpuDrained{gpu, "root", "cleaning"};
         case 1:
-        case 2: return GpuUndrained{gpu, "root"};
-        case 3: return HealthChanged{gpu, Health::ok, ""};
-        case 4: return HealthChanged{gpu, Health::degraded, "hot"};
-        default: return HealthChanged{gpu, random_.chance(1, 2) ? Health::lost : Health::failed, "XID 79"};
+        case 2:
+          return GpuUndrained{gpu, "root"};
+        case 3:
+          return HealthChanged{gpu, Health::ok, ""};
+        case 4:
+          return HealthChanged{gpu, Health::degraded, "hot"};
+        default:
+          return HealthChanged{gpu, random_.chance(1, 2) ? Health::lost : Health::failed, "XID 79"};
       }
     }
     if (rules_.policy_changes && draw < 24) return PolicyChanged{random_policy()};
@@ -169,7 +190,8 @@ class History {
     const uint64_t who = rules_.one_user ? 0 : random_.below(4);
     request.user = users[who];
     request.queue = rules_.one_user ? "default" : queues[random_.chance(3, 4) ? who : random_.below(4)];
-    request.gpus = static_cast<uint32_t>(random_.chance(2, 3) || rules_.one_gpu_jobs ? 1 : random_.between(1, 3));
+    request.gpus =
+        static_cast<uint32_t>(random_.chance(2, 3) || rules_.one_gpu_jobs ? 1 : random_.between(1, 3));
     if (!rules_.one_gpu_jobs && random_.chance(1, 20)) request.gpus = 0;
     if (rules_.fractions && request.gpus > 0 && random_.chance(1, 2)) {
       if (random_.chance(9, 10)) request.gpus = 1;
@@ -185,7 +207,8 @@ class History {
       request.cpu = random_.between(1, 6) * 1000;
       if (random_.chance(1, 2)) request.memory = random_.between(1, 24) * 1000;
     }
-    if (rules_.priorities && random_.chance(1, 4)) request.priority = static_cast<int32_t>(random_.between(1, 3));
+    if (rules_.priorities && random_.chance(1, 4))
+      request.priority = static_cast<int32_t>(random_.between(1, 3));
     request.preemptible = !rules_.not_preemptible || random_.chance(4, 5);
     request.requeue = random_.chance(1, 2);
     request.time_limit = Duration(random_.between(2, 90) * kMinute.count());
@@ -218,7 +241,8 @@ class History {
   void started(const Start& start) {
     const JobSpec& spec = specs_.at(start.task.job);
     slices_[start.task] = start.slices;
-    const Time begun = now_ + (rules_.prompt_outcomes ? kNanosecond : within(kMillisecond * 20) + kNanosecond);
+    const Time begun =
+        now_ + (rules_.prompt_outcomes ? kNanosecond : within(kMillisecond * 20) + kNanosecond);
     if (rules_.faults && random_.chance(1, 25)) {
       ++faults_;
       plan(begun, TaskStartFailed{start.task, random_.chance(2, 3), 0, "no cgroup"});
@@ -228,7 +252,8 @@ class History {
     if (frozen_) return;
     const Duration would_run = Duration(random_.exponential(25 * kMinute.count()) + 1);
     if (would_run >= spec.time_limit) {
-      plan(begun + spec.time_limit + within(spec.grace), TaskExited{start.task, ExitCause::time_limit, 0, 15});
+      plan(begun + spec.time_limit + within(spec.grace),
+           TaskExited{start.task, ExitCause::time_limit, 0, 15});
     } else if (random_.chance(4, 5)) {
       plan(begun + would_run, TaskExited{start.task, ExitCause::exited, 0, 0});
     } else {
@@ -256,7 +281,8 @@ class History {
     for (const Slice& slice : slices_[exited->task]) {
       const Duration delay = rules_.prompt_outcomes ? kNanosecond : within(kSecond * 3) + kNanosecond;
       plan(now_ + delay, SliceReleased{exited->task, slice.gpu});
-      if (rules_.faults && random_.chance(1, 12)) plan(now_ + delay * 2, SliceReleased{exited->task, slice.gpu});
+      if (rules_.faults && random_.chance(1, 12))
+        plan(now_ + delay * 2, SliceReleased{exited->task, slice.gpu});
     }
     if (rules_.faults && random_.chance(1, 30)) {
       ++faults_;

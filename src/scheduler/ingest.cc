@@ -17,13 +17,20 @@ Overloaded(Handlers...) -> Overloaded<Handlers...>;
 // The final state that a task's exit means for its job; none: no failure.
 std::optional<JobState> failure_of(const TaskExited& exit) {
   switch (exit.cause) {
-    case ExitCause::exited: return exit.code == 0 ? std::nullopt : std::optional(JobState::failed);
-    case ExitCause::signalled: return JobState::failed;
-    case ExitCause::time_limit: return JobState::timed_out;
-    case ExitCause::killed: return std::nullopt;
-    case ExitCause::out_of_memory: return JobState::out_of_memory;
-    case ExitCause::node_failed: return JobState::node_failed;
-    case ExitCause::lost: return JobState::unknown;
+    case ExitCause::exited:
+      return exit.code == 0 ? std::nullopt : std::optional(JobState::failed);
+    case ExitCause::signalled:
+      return JobState::failed;
+    case ExitCause::time_limit:
+      return JobState::timed_out;
+    case ExitCause::killed:
+      return std::nullopt;
+    case ExitCause::out_of_memory:
+      return JobState::out_of_memory;
+    case ExitCause::node_failed:
+      return JobState::node_failed;
+    case ExitCause::lost:
+      return JobState::unknown;
   }
   return std::nullopt;
 }
@@ -134,7 +141,8 @@ void State::take_in_machine(const Event& event) {
                  },
                  [&](const GpuAdded& e) {
                    if (gpus.contains(e.gpu.id)) capacity.remove_gpu(e.gpu.id);
-                   gpus[e.gpu.id] = GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = {}, .tasks = {}};
+                   gpus[e.gpu.id] =
+                       GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = {}, .tasks = {}};
                    capacity.add_gpu(e.gpu);
                  },
                  [&](const GpuRemoved& e) {

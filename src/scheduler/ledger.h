@@ -109,10 +109,12 @@ class Ledger {
   }
   static std::string text(JobId job) { return "job " + std::to_string(job.value()); }
   static bool is_below(const std::string& path, const std::string& queue) {
-    return path == queue || (path.size() > queue.size() && path.starts_with(queue) && path[queue.size()] == '/');
+    return path == queue ||
+           (path.size() > queue.size() && path.starts_with(queue) && path[queue.size()] == '/');
   }
 
-  static int64_t slots(const GpuAccount& gpu, const JobSpec& spec, bool share, const std::set<JobId>& without) {
+  static int64_t slots(const GpuAccount& gpu, const JobSpec& spec, bool share,
+                       const std::set<JobId>& without) {
     if (!gpu.takes_work()) return 0;
     int64_t compute = 1000;
     int64_t memory = gpu.gpu.memory_usable.count();
@@ -172,7 +174,8 @@ class Ledger {
   void take(const Event& event) {
     if (const auto* e = std::get_if<PolicyChanged>(&event.payload)) policy = e->policy;
     if (const auto* e = std::get_if<NodeAdded>(&event.payload)) nodes[e->node.id].node = e->node;
-    if (const auto* e = std::get_if<GpuAdded>(&event.payload)) gpus[e->gpu.id] = GpuAccount{.gpu = e->gpu, .held = {}};
+    if (const auto* e = std::get_if<GpuAdded>(&event.payload))
+      gpus[e->gpu.id] = GpuAccount{.gpu = e->gpu, .held = {}};
     if (const auto* e = std::get_if<HealthChanged>(&event.payload)) {
       gpus[e->gpu].health = e->health;
       forget_gone(e->gpu);
@@ -259,7 +262,8 @@ class Ledger {
     NodeAccount& node = nodes[d.node];
     node.cpu_used += job.spec.task.cpu.count();
     node.memory_used += job.spec.task.memory.count();
-    if (!job.spec.node_pool.empty() && node.node.pool != job.spec.node_pool) say(text(d.task.job) + " is in a wrong pool");
+    if (!job.spec.node_pool.empty() && node.node.pool != job.spec.node_pool)
+      say(text(d.task.job) + " is in a wrong pool");
     if (d.slices.size() != job.spec.task.gpu.count) say(text(d.task.job) + " has a wrong number of slices");
     for (const Slice& slice : d.slices) place(d, job, slice);
     audit_limits(d.task.job, job);
@@ -297,7 +301,8 @@ class Ledger {
     const std::string what = text(d.task.job) + " makes room for " + text(d.beneficiary);
     if (!victim.spec.preemptible) say(what + ": not preemptible");
     const auto taker = jobs.find(d.beneficiary);
-    if (taker == jobs.end() || taker->second.phase != Phase::waiting) return say(what + ": which does not wait");
+    if (taker == jobs.end() || taker->second.phase != Phase::waiting)
+      return say(what + ": which does not wait");
     const JobSpec& mine = taker->second.spec;
     if (d.reason == StopReason::preempted) {
       if (mine.queue != victim.spec.queue) say(what + ": preempted across queues");
@@ -307,7 +312,8 @@ class Ledger {
       if (victim.started + policy.minimum_runtime > now) say(what + ": before its minimum runtime");
       for (const QueuePolicy& queue : policy.queues) {
         // A queue that uses no more than its quota loses nothing to a queue outside it.
-        if (!queue.quota || !is_below(victim.spec.queue, queue.path) || is_below(mine.queue, queue.path)) continue;
+        if (!queue.quota || !is_below(victim.spec.queue, queue.path) || is_below(mine.queue, queue.path))
+          continue;
         if (used(queue.path) <= queue.quota->count()) say(what + ": from within the quota of " + queue.path);
       }
     }
@@ -315,7 +321,8 @@ class Ledger {
 
   void requeue(const Requeue& d) {
     const auto found = jobs.find(d.job);
-    if (found == jobs.end() || found->second.phase != Phase::active) return say("requeue of a job that does not run");
+    if (found == jobs.end() || found->second.phase != Phase::active)
+      return say("requeue of a job that does not run");
     JobAccount& job = found->second;
     if (!job.live.empty()) say(text(d.job) + " is requeued while tasks run");
     if (job.cancelled) say(text(d.job) + " is requeued although it was cancelled");
@@ -327,11 +334,13 @@ class Ledger {
 
   void end(const End& d) {
     const auto found = jobs.find(d.job);
-    if (found == jobs.end() || found->second.phase == Phase::ended) return say("a job ends twice or is unknown");
+    if (found == jobs.end() || found->second.phase == Phase::ended)
+      return say("a job ends twice or is unknown");
     JobAccount& job = found->second;
     if (!job.live.empty()) say(text(d.job) + " ends while tasks run");
     if (!is_final(d.state)) say(text(d.job) + " ends in a state that is not final");
-    if (job.phase == Phase::waiting && d.state != JobState::cancelled) say(text(d.job) + " ends without having run");
+    if (job.phase == Phase::waiting && d.state != JobState::cancelled)
+      say(text(d.job) + " ends without having run");
     job.phase = Phase::ended;
     job.final_state = d.state;
   }
@@ -394,8 +403,10 @@ class Ledger {
     }
     ever_shared_ = ever_shared_ || policy.users_share_gpu;
     for (const auto& [id, node] : nodes) {
-      if (node.cpu_used > node.node.cpu.count()) say("node " + std::to_string(id.value()) + ": CPUs over-committed");
-      if (node.memory_used > node.node.memory.count()) say("node " + std::to_string(id.value()) + ": memory over-committed");
+      if (node.cpu_used > node.node.cpu.count())
+        say("node " + std::to_string(id.value()) + ": CPUs over-committed");
+      if (node.memory_used > node.node.memory.count())
+        say("node " + std::to_string(id.value()) + ": memory over-committed");
     }
   }
 

@@ -23,7 +23,8 @@ Order::Order(const State& state, const std::vector<Share>& shares, const std::ve
 }
 
 bool comes_before(const State& state, const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
-                  const std::vector<Wide>& usage, const std::vector<JobId>& arrival, QueueIndex a, QueueIndex b) {
+                  const std::vector<Wide>& usage, const std::vector<JobId>& arrival, QueueIndex a,
+                  QueueIndex b) {
   const Queue& first = state.queues.at(a);
   const Queue& second = state.queues.at(b);
   const int64_t first_used = (first.used + planned[a]).count();
@@ -80,7 +81,8 @@ std::vector<JobId> order_of_waiting(const State& state, const std::vector<Share>
     while (waiting[at].next == waiting[at].jobs.size()) {
       std::optional<QueueIndex> best;
       for (const QueueIndex child : state.queues.at(at).children) {
-        if (left[child] > 0 && (!best || comes_before(state, shares, planned, usage, arrival, child, *best))) best = child;
+        if (left[child] > 0 && (!best || comes_before(state, shares, planned, usage, arrival, child, *best)))
+          best = child;
       }
       at = *best;
     }

@@ -21,7 +21,8 @@ struct Head {
 // Siblings compared as above; `arrival` is the earlier head job's where all else is equal.
 // `usage`: of every queue for its weight, as it stands now.
 bool comes_before(const State& state, const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
-                  const std::vector<Wide>& usage, const std::vector<JobId>& arrival, QueueIndex a, QueueIndex b);
+                  const std::vector<Wide>& usage, const std::vector<JobId>& arrival, QueueIndex a,
+                  QueueIndex b);
 std::vector<Wide> usage_for_weight(const State& state);
 
 // All ready jobs in the order in which they would start if each fitted at its turn.
@@ -54,7 +55,7 @@ class Order {
   std::vector<std::optional<HeadKey>> cursors_;
   std::optional<QueueIndex> current_;
   std::vector<Wide> usage_;
-  std::vector<bool> open_;  // may have a head at or below it; found out late when not
+  std::vector<bool> open_;      // may have a head at or below it; found out late when not
   std::vector<JobId> arrival_;  // of the first head at or below the queue, when the walk began
 };
 

@@ -78,7 +78,8 @@ Pass::Outcome Pass::try_group(QueueIndex queue, const Head& head) {
   const Group& group = state_.groups.at(head.group);
   TRANCHE_ASSERT(group.key.queue == queue);
   const auto is_claimant = [&](JobId id) {
-    return std::any_of(claim_plans_.begin(), claim_plans_.end(), [&](const auto& c) { return c.first == id; });
+    return std::any_of(claim_plans_.begin(), claim_plans_.end(),
+                       [&](const auto& c) { return c.first == id; });
   };
   const auto next = std::find_if_not(group.jobs.begin(), group.jobs.end(), is_claimant);
   if (next == group.jobs.end()) return Outcome::blocked;
@@ -132,7 +133,8 @@ std::optional<GangPlacement> Pass::place_exactly(const Job& job, const GroupKey&
   // What a fraction is charged depends on the GPU: one type may pass a bound where another does not.
   for (const std::string& type : types_for(key.shape, state_.capacity)) {
     auto plan = place_gang_on_type(key.shape, tasks, type, layers);
-    if (plan && !bound_passed(key.queue, charge_of_plan(*plan, state_.capacity), key.preemptible)) return plan;
+    if (plan && !bound_passed(key.queue, charge_of_plan(*plan, state_.capacity), key.preemptible))
+      return plan;
   }
   return std::nullopt;
 }
@@ -215,11 +217,17 @@ void Pass::reserve(const Job& job, const GroupKey& key) {
     const JobSpec& spec = *state_.find(id)->spec;
     uint32_t rank = 0;
     for (const TaskPlacement& task : plan.tasks) {
-      releases.push_back({State::latest_end(spec, state_.now), {id, rank++, 0}, spec.owner.uid, task.node,
-                          task.slices, spec.task.cpu, spec.task.memory});
+      releases.push_back({State::latest_end(spec, state_.now),
+                          {id, rank++, 0},
+                          spec.owner.uid,
+                          task.node,
+                          task.slices,
+                          spec.task.cpu,
+                          spec.task.memory});
     }
   }
-  auto planned = plan_reservation(job, key.shape, unpromised(), std::move(releases), reservations_, state_.now);
+  auto planned =
+      plan_reservation(job, key.shape, unpromised(), std::move(releases), reservations_, state_.now);
   if (planned && !is_reserved(planned->plan.type)) reservations_.push_back(std::move(*planned));
 }
 

@@ -73,7 +73,8 @@ std::optional<std::vector<std::pair<size_t, Slice>>> choose_gpus(const Shape& sh
   }
   if (fitting.size() < shape.gpu_count) return std::nullopt;
   std::sort(fitting.begin(), fitting.end(), [&](const auto& a, const auto& b) {
-    return preference(layers.front().gpus[a.first], a.first) < preference(layers.front().gpus[b.first], b.first);
+    return preference(layers.front().gpus[a.first], a.first) <
+           preference(layers.front().gpus[b.first], b.first);
   });
   fitting.resize(shape.gpu_count);
   return fitting;
@@ -114,7 +115,8 @@ std::optional<Slice> slice_on(const Shape& shape, const GpuRoom& room) {
   const int64_t usable = room.memory_usable.count();
   if (usable <= 0 || (shape.compute <= 0 && shape.memory <= 0)) return std::nullopt;
   if (shape.compute > kWholeGpu.count() || shape.memory > usable) return std::nullopt;
-  slice.compute = MilliGpu(shape.compute > 0 ? shape.compute : scale_up(shape.memory, kWholeGpu.count(), usable));
+  slice.compute =
+      MilliGpu(shape.compute > 0 ? shape.compute : scale_up(shape.memory, kWholeGpu.count(), usable));
   slice.memory = MiB(shape.memory > 0 ? shape.memory : scale_down(usable, shape.compute, kWholeGpu.count()));
   return slice;
 }
@@ -133,7 +135,8 @@ std::vector<std::string> types_for(const Shape& shape, const Capacity& installed
     for (const GpuRoom& room : home.gpus) {
       if (!room.installed || (!shape.type.empty() && room.type != shape.type)) continue;
       if (!slice_on(shape, room)) continue;
-      auto found = std::find_if(types.begin(), types.end(), [&](const Type& t) { return t.name == room.type; });
+      auto found =
+          std::find_if(types.begin(), types.end(), [&](const Type& t) { return t.name == room.type; });
       if (found == types.end()) found = types.insert(types.end(), {0, 0, room.id, room.type});
       found->memory = std::max(found->memory, room.memory_usable.count());
       ++found->gpus;

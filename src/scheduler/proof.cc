@@ -8,7 +8,9 @@
 namespace tranche::scheduler {
 namespace {
 
-void add_blockers(Proof& proof, const std::set<JobId>& jobs) { proof.blockers.assign(jobs.begin(), jobs.end()); }
+void add_blockers(Proof& proof, const std::set<JobId>& jobs) {
+  proof.blockers.assign(jobs.begin(), jobs.end());
+}
 
 // Nothing of the job's own and none of its bounds keeps it: what is taken or promised does.
 class Room {
@@ -71,7 +73,8 @@ class Room {
     const auto types = types_for(shape_, state_.capacity);
     const bool same_type = std::find(types.begin(), types.end(), reservation.plan.type) != types.end();
     if (!state_.policy.backfill && same_type) return true;
-    return end > reservation.start && !place_gang(shape_, shape_.tasks_min, {&state_.capacity, &reservation.after});
+    return end > reservation.start &&
+           !place_gang(shape_, shape_.tasks_min, {&state_.capacity, &reservation.after});
   }
 
   bool prove_gang(Proof& proof) const {

@@ -36,7 +36,9 @@ void for_each_history(uint64_t count, Play play) {
 // One history played to its end; `after(event, decisions)` sees every row.
 template <class After>
 void play(History& history, Scheduler& scheduler, int events, After after) {
-  history.accepts = [&](const JobSpec& spec, const ArraySpec& array) { return scheduler.check(spec, array).has_value(); };
+  history.accepts = [&](const JobSpec& spec, const ArraySpec& array) {
+    return scheduler.check(spec, array).has_value();
+  };
   std::vector<Decision> decisions;
   for (EventPayload& payload : history.opening()) {
     const Event event = history.opening_event(std::move(payload));
@@ -58,10 +60,11 @@ std::string all(const std::vector<std::string>& lines) {
 
 std::string described(const JobSpec& spec) {
   const GpuRequest& gpu = spec.task.gpu;
-  return std::to_string(spec.tasks_min) + ".." + std::to_string(spec.tasks_max) + " tasks of " + std::to_string(gpu.count) +
-         " x " + std::string(to_string(gpu.kind)) + " " + gpu.type + " " + std::to_string(gpu.compute.count()) + " milli " +
-         std::to_string(gpu.memory.count()) + " MiB, " + std::to_string(spec.task.cpu.count()) + " CPU, " +
-         std::to_string(spec.task.memory.count()) + " MiB host, " + spec.queue + ", priority " + std::to_string(spec.priority);
+  return std::to_string(spec.tasks_min) + ".." + std::to_string(spec.tasks_max) + " tasks of " +
+         std::to_string(gpu.count) + " x " + std::string(to_string(gpu.kind)) + " " + gpu.type + " " +
+         std::to_string(gpu.compute.count()) + " milli " + std::to_string(gpu.memory.count()) + " MiB, " +
+         std::to_string(spec.task.cpu.count()) + " CPU, " + std::to_string(spec.task.memory.count()) +
+         " MiB host, " + spec.queue + ", priority " + std::to_string(spec.priority);
 }
 
 TEST(Properties, TheLedgerFindsNothingWrong) {  // P1, P2, P18, attempts, dependencies, limits
@@ -118,21 +121,25 @@ TEST(Properties, NothingIdlesWhileAJobThatMayUseItWaits) {  // P3
       for (const JobId id : scheduler.waiting_order()) {
         const Proof proof = *scheduler.proof(id);
         ++waits[std::string(to_string(proof.kind))];
-        ASSERT_NE(proof.kind, ProofKind::none) << "job " << id.value() << " waits for nothing: " << described(ledger.jobs.at(id).spec) << " after "
-                                              << event_kind(event.payload);
+        ASSERT_NE(proof.kind, ProofKind::none)
+            << "job " << id.value() << " waits for nothing: " << described(ledger.jobs.at(id).spec)
+            << " after " << event_kind(event.payload);
         // Exempt: bounds of queues and arrays, and what is kept for a named job.
-        if (proof.kind == ProofKind::limit || proof.kind == ProofKind::quota || proof.kind == ProofKind::reserved) {
+        if (proof.kind == ProofKind::limit || proof.kind == ProofKind::quota ||
+            proof.kind == ProofKind::reserved) {
           continue;
         }
         const JobSpec& spec = ledger.jobs.at(id).spec;
         const auto fits = ledger.fits(spec, spec.tasks_min);
         if (!fits) ++not_decidable;
-        ASSERT_FALSE(fits.value_or(false)) << "job " << id.value() << " fits and waits: " << scheduler.why(id)->reason << " "
-                                            << described(spec);
+        ASSERT_FALSE(fits.value_or(false))
+            << "job " << id.value() << " fits and waits: " << scheduler.why(id)->reason << " "
+            << described(spec);
       }
     });
   });
-  for (const auto& [kind, count] : waits) std::printf("%s: %llu\n", kind.c_str(), static_cast<unsigned long long>(count));
+  for (const auto& [kind, count] : waits)
+    std::printf("%s: %llu\n", kind.c_str(), static_cast<unsigned long long>(count));
   std::printf("not decidable: %llu\n", static_cast<unsigned long long>(not_decidable));
 }
 
@@ -211,7 +218,8 @@ TEST(Properties, TakingComesToAnEnd) {  // P10: evictions end when nothing comes
     History history(seed, rules);
     Scheduler scheduler;
     std::vector<Decision> decisions;
-    play(history, scheduler, rules.events, [&](const Event&, const std::vector<Decision>& now) { decisions = now; });
+    play(history, scheduler, rules.events,
+         [&](const Event&, const std::vector<Decision>& now) { decisions = now; });
     history.freeze();
     std::map<JobId, int> stops;
     const auto count = [&] {
@@ -221,7 +229,8 @@ TEST(Properties, TakingComesToAnEnd) {  // P10: evictions end when nothing comes
         if (stop->reason == StopReason::preempted || stop->reason == StopReason::reclaimed) {
           ++evictions;
           // Several claimants may move one job in turn, as each of them starts; a cycle would pass any bound.
-          ASSERT_LE(++stops[stop->task.job], 20) << "job " << stop->task.job.value() << " is moved again and again";
+          ASSERT_LE(++stops[stop->task.job], 20)
+              << "job " << stop->task.job.value() << " is moved again and again";
         }
       }
     };
@@ -244,7 +253,8 @@ TEST(Properties, TheHeadStartsByTheTimeThatItWasPromised) {  // P13
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     rules.one_user = true;
-    rules.priorities = rules.faults = rules.cancels = rules.policy_changes = rules.quotas = rules.limits = false;
+    rules.priorities = rules.faults = rules.cancels = rules.policy_changes = rules.quotas = rules.limits =
+        false;
     rules.dependencies = rules.arrays = rules.not_preemptible = false;
     rules.prompt_outcomes = true;
     rules.events = 220;
@@ -255,7 +265,8 @@ TEST(Properties, TheHeadStartsByTheTimeThatItWasPromised) {  // P13
       for (const Decision& decision : decisions) {
         const auto* start = std::get_if<Start>(&decision);
         if (start == nullptr || !promised.contains(start->task.job)) continue;
-        ASSERT_LE(event.time, promised[start->task.job] + kMillisecond) << "job " << start->task.job.value() << ": " << described(*scheduler.job(start->task.job)->spec);
+        ASSERT_LE(event.time, promised[start->task.job] + kMillisecond)
+            << "job " << start->task.job.value() << ": " << described(*scheduler.job(start->task.job)->spec);
       }
       for (const auto& [job, time] : promised) {
         if (scheduler.has_job(job) && !scheduler.job(job)->started.is_set()) {
@@ -279,8 +290,10 @@ TEST(Properties, EveryQueueReachesItsQuotaInTime) {  // P8, for divisible demand
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
     rules.one_gpu_jobs = rules.one_type = true;
-    rules.fractions = rules.gangs = rules.faults = rules.cancels = rules.policy_changes = rules.limits = false;
-    rules.dependencies = rules.arrays = rules.host_resources = rules.not_preemptible = rules.priorities = false;
+    rules.fractions = rules.gangs = rules.faults = rules.cancels = rules.policy_changes = rules.limits =
+        false;
+    rules.dependencies = rules.arrays = rules.host_resources = rules.not_preemptible = rules.priorities =
+        false;
     rules.mean_arrival_seconds = 40;
     History history(seed, rules);
     Scheduler scheduler;
@@ -293,7 +306,9 @@ TEST(Properties, EveryQueueReachesItsQuotaInTime) {  // P8, for divisible demand
         if (queue.quota) quotas[queue.path] = queue.quota->count();
       }
       // Quotas within a smaller quota cannot be kept.
-      if (quotas.contains("physics") && quotas["physics"] < quotas["physics/theory"] + quotas["physics/vision"]) return;
+      if (quotas.contains("physics") &&
+          quotas["physics"] < quotas["physics/theory"] + quotas["physics/vision"])
+        return;
       int64_t capacity = static_cast<int64_t>(scheduler.gpus().size()) * 1000;
       for (const QueuePolicy& queue : scheduler.policy().queues) {
         // Of nested quotas the outer one counts when it is larger; the sum bounds both.
@@ -312,8 +327,9 @@ TEST(Properties, EveryQueueReachesItsQuotaInTime) {  // P8, for divisible demand
         }
         ++checks;
         const Time since = short_since.try_emplace(share.path, event.time).first->second;
-        ASSERT_LE((event.time - since).count(), bound.count()) << share.path << " is below its quota for too long: " << share.used.count() << " of "
-                                                        << share.quota.count() << ", demand " << share.demand.count();
+        ASSERT_LE((event.time - since).count(), bound.count())
+            << share.path << " is below its quota for too long: " << share.used.count() << " of "
+            << share.quota.count() << ", demand " << share.demand.count();
       }
     });
   });
@@ -353,7 +369,8 @@ TEST(Properties, VictimsAreMinimal) {  // P19
         for (const JobId spared : taken) {
           std::set<JobId> fewer = taken;
           fewer.erase(spared);
-          ASSERT_FALSE(ledger.fits(spec, spec.tasks_min, fewer).value_or(false)) << "job " << spared.value() << " need not go";
+          ASSERT_FALSE(ledger.fits(spec, spec.tasks_min, fewer).value_or(false))
+              << "job " << spared.value() << " need not go";
         }
       } else if (!victims.empty()) {
         ++exempt;

@@ -34,9 +34,9 @@ QueueIndex QueueTree::ensure(std::string_view path) {
   queues_.push_back(std::move(queue));
   by_path_.emplace(std::string(path), index);
   auto& children = queues_[parent].children;
-  const auto place = std::lower_bound(children.begin(), children.end(), index, [&](QueueIndex a, QueueIndex b) {
-    return queues_[a].path < queues_[b].path;
-  });
+  const auto place =
+      std::lower_bound(children.begin(), children.end(), index,
+                       [&](QueueIndex a, QueueIndex b) { return queues_[a].path < queues_[b].path; });
   children.insert(place, index);
   apply_defaults(index);
   return index;

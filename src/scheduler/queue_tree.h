@@ -35,9 +35,9 @@ struct HeadKey {
 struct Queue {
   std::string path;  // "" is the root
   QueueIndex parent = kRootQueue;
-  std::vector<QueueIndex> children;  // by path
+  std::vector<QueueIndex> children;      // by path
   std::vector<QueueIndex> path_to_root;  // itself first, the root last
-  bool configured = false;           // named by the policy, itself or as the parent of one
+  bool configured = false;               // named by the policy, itself or as the parent of one
   std::optional<MilliGpu> quota;
   // Quota as it counts in the sharing with siblings: a queue without one of its own is guaranteed what is
   // guaranteed to those below it, or their quotas would hang in the air.

@@ -23,7 +23,10 @@ class Claims {
  public:
   Claims(const State& state, const Running& running, const GroupKey& key, const std::vector<Share>& shares,
          const std::vector<MilliGpu>& planned)
-      : state_(state), running_(running), shares_(shares), planned_(planned),
+      : state_(state),
+        running_(running),
+        shares_(shares),
+        planned_(planned),
         charge_(charge_at_least(key.shape, state.capacity, key.shape.tasks_min)),
         path_(state.queues.path_to_root(key.queue)) {}
 
@@ -59,20 +62,30 @@ class Claims {
 
 class Search {
  public:
-  Search(const State& state, const Running& running, const Job& job, const GroupKey& key, const Capacity& base,
-         const std::vector<Share>& shares, const std::vector<MilliGpu>& planned, Time& wake)
-      : state_(state), job_(job), key_(key), base_(base), shares_(shares), planned_(planned), wake_(wake),
-        running_(running.jobs), staying_(running.charge), removed_(state.queues.size()),
-        claims_(state, running, key, shares, planned), path_(claims_.path()), charge_(claims_.charge()) {}
+  Search(const State& state, const Running& running, const Job& job, const GroupKey& key,
+         const Capacity& base, const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
+         Time& wake)
+      : state_(state),
+        job_(job),
+        key_(key),
+        base_(base),
+        shares_(shares),
+        planned_(planned),
+        wake_(wake),
+        running_(running.jobs),
+        staying_(running.charge),
+        removed_(state.queues.size()),
+        claims_(state, running, key, shares, planned),
+        path_(claims_.path()),
+        charge_(claims_.charge()) {}
 
   // When it fits once everything that leaves has left, patience is enough.
   bool is_coming() const { return fits(base_).has_value(); }
 
   std::optional<Eviction> reclaim() {
     std::vector<Candidate> candidates = reclaim_candidates();
-    std::sort(candidates.begin(), candidates.end(), [&](const Candidate& a, const Candidate& b) {
-      return reclaim_rank(a) < reclaim_rank(b);
-    });
+    std::sort(candidates.begin(), candidates.end(),
+              [&](const Candidate& a, const Candidate& b) { return reclaim_rank(a) < reclaim_rank(b); });
     return choose(candidates, StopReason::reclaimed);
   }
 
@@ -83,9 +96,8 @@ class Search {
       if (running.job->queue != job_.queue || !spec.preemptible || spec.priority >= key_.priority) continue;
       candidates.push_back({running.job, running.charge, job_.queue, true, false});
     }
-    std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-      return preempt_rank(a) < preempt_rank(b);
-    });
+    std::sort(candidates.begin(), candidates.end(),
+              [](const Candidate& a, const Candidate& b) { return preempt_rank(a) < preempt_rank(b); });
     return choose(candidates, StopReason::preempted);
   }
 
@@ -158,11 +170,13 @@ class Search {
 
   void remove(const Candidate& candidate, Capacity& room) {
     for_each_holding(candidate, [&](const Footprint& footprint) { room.give(footprint); });
-    for (const QueueIndex at : state_.queues.path_to_root(candidate.job->queue)) removed_[at] += candidate.charge;
+    for (const QueueIndex at : state_.queues.path_to_root(candidate.job->queue))
+      removed_[at] += candidate.charge;
   }
   void put_back(const Candidate& candidate, Capacity& room) {
     for_each_holding(candidate, [&](const Footprint& footprint) { room.take(footprint); });
-    for (const QueueIndex at : state_.queues.path_to_root(candidate.job->queue)) removed_[at] -= candidate.charge;
+    for (const QueueIndex at : state_.queues.path_to_root(candidate.job->queue))
+      removed_[at] -= candidate.charge;
   }
   template <class Action>
   void for_each_holding(const Candidate& candidate, Action action) const {
@@ -179,7 +193,8 @@ class Search {
       const Queue& queue = state_.queues.at(at);
       const MilliGpu after = staying_[at] + planned_[at] - removed_[at] + charge_;
       if (queue.limit && after > *queue.limit) return false;
-      if (!key_.preemptible && queue.quota && queue.used_not_preemptible + charge_ > *queue.quota) return false;
+      if (!key_.preemptible && queue.quota && queue.used_not_preemptible + charge_ > *queue.quota)
+        return false;
     }
     return true;
   }
@@ -265,7 +280,8 @@ Running::Running(const State& state) : charge(state.queues.size()) {
     jobs.back().charge += holding.charge();
   }
   for (const RunningJob& running : jobs) {
-    for (const QueueIndex above : state.queues.path_to_root(running.job->queue)) charge[above] += running.charge;
+    for (const QueueIndex above : state.queues.path_to_root(running.job->queue))
+      charge[above] += running.charge;
   }
 }
 
@@ -288,8 +304,8 @@ std::vector<JobId> jobs_inside_quota(const State& state, QueueIndex queue) {
   return inside;
 }
 
-bool may_claim(const State& state, const Running& running, const GroupKey& key, const std::vector<Share>& shares,
-               const std::vector<MilliGpu>& planned) {
+bool may_claim(const State& state, const Running& running, const GroupKey& key,
+               const std::vector<Share>& shares, const std::vector<MilliGpu>& planned) {
   const Claims claims(state, running, key, shares, planned);
   for (const QueueIndex at : claims.path()) {
     if (at != kRootQueue && (claims.quota_at(at) || claims.share_at(at))) return true;
@@ -300,8 +316,9 @@ bool may_claim(const State& state, const Running& running, const GroupKey& key, 
 }
 
 std::optional<Eviction> find_victims(const State& state, const Running& running, const Job& job,
-                                     const GroupKey& key, const Capacity& base, const std::vector<Share>& shares,
-                                     const std::vector<MilliGpu>& planned, Time& wake) {
+                                     const GroupKey& key, const Capacity& base,
+                                     const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
+                                     Time& wake) {
   Search search(state, running, job, key, base, shares, planned, wake);
   if (search.is_coming()) return std::nullopt;
   if (auto eviction = search.reclaim()) return eviction;

@@ -40,12 +40,13 @@ struct Eviction {
 // `base`: what is free once everything that is leaving has left, less what is promised. `wake` is moved
 // forward to the time at which a victim that is protected by the minimum runtime loses that protection.
 std::optional<Eviction> find_victims(const State& state, const Running& running, const Job& job,
-                                     const GroupKey& key, const Capacity& base, const std::vector<Share>& shares,
-                                     const std::vector<MilliGpu>& planned, Time& wake);
+                                     const GroupKey& key, const Capacity& base,
+                                     const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
+                                     Time& wake);
 
 // Whether it is worth looking for victims at all: cheap, and false for nearly every waiting job.
-bool may_claim(const State& state, const Running& running, const GroupKey& key, const std::vector<Share>& shares,
-               const std::vector<MilliGpu>& planned);
+bool may_claim(const State& state, const Running& running, const GroupKey& key,
+               const std::vector<Share>& shares, const std::vector<MilliGpu>& planned);
 
 // Jobs of the queue (and below) whose use lies within its quota: non-preemptible ones first, then by start.
 // Exposed for answers (which job is over quota).

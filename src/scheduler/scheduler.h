@@ -28,14 +28,14 @@ inline constexpr uint32_t kVersion = 1;
 // A job that has not reached a final state, as others may see it.
 struct JobView {
   JobId job;
-  ArrayId array;            // unset: not of an array
+  ArrayId array;  // unset: not of an array
   uint32_t array_index = 0;
   JobState state = JobState::pending;
   uint32_t attempt = 1;
   const JobSpec* spec = nullptr;  // owned by the scheduler, valid until the next step
   Time submitted;
-  Time started;             // of this attempt; unset while waiting
-  bool over_quota = false;  // runs on what others are entitled to: may be reclaimed after its minimum time
+  Time started;              // of this attempt; unset while waiting
+  bool over_quota = false;   // runs on what others are entitled to: may be reclaimed after its minimum time
   std::vector<Start> tasks;  // where its tasks of this attempt are
 };
 
@@ -44,7 +44,7 @@ struct GpuView {
   const Gpu* gpu = nullptr;  // owned by the scheduler, valid until the next step
   Health health = Health::ok;
   bool drained = false;
-  std::string reason;        // of drain or ill health
+  std::string reason;  // of drain or ill health
   MilliGpu compute_free;
   MiB memory_free;
   std::vector<TaskKey> tasks;  // holding slices, in order of start; includes exited ones not yet released
@@ -79,11 +79,11 @@ class Scheduler {
 
   bool has_job(JobId job) const;
   Result<JobView> job(JobId job) const;
-  std::vector<JobId> live_jobs() const;       // ascending
-  std::vector<JobId> waiting_order() const;   // pending jobs, in the order in which they would be tried now
-  std::vector<Node> nodes() const;            // ascending by id
-  std::vector<GpuView> gpus() const;          // ascending by id
-  std::vector<QueueShare> shares() const;     // depth first, siblings by path
+  std::vector<JobId> live_jobs() const;      // ascending
+  std::vector<JobId> waiting_order() const;  // pending jobs, in the order in which they would be tried now
+  std::vector<Node> nodes() const;           // ascending by id
+  std::vector<GpuView> gpus() const;         // ascending by id
+  std::vector<QueueShare> shares() const;    // depth first, siblings by path
   const Policy& policy() const;
   Time now() const;
 

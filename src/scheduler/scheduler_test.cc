@@ -67,9 +67,12 @@ TEST(Life, LateAndDoubledOutcomesAreIgnored) {
 
 TEST(Life, ExitCausesBecomeStates) {
   const std::vector<std::tuple<ExitCause, int32_t, JobState>> cases = {
-      {ExitCause::exited, 0, JobState::completed},        {ExitCause::exited, 3, JobState::failed},
-      {ExitCause::signalled, 0, JobState::failed},        {ExitCause::time_limit, 0, JobState::timed_out},
-      {ExitCause::out_of_memory, 0, JobState::out_of_memory}, {ExitCause::node_failed, 0, JobState::node_failed},
+      {ExitCause::exited, 0, JobState::completed},
+      {ExitCause::exited, 3, JobState::failed},
+      {ExitCause::signalled, 0, JobState::failed},
+      {ExitCause::time_limit, 0, JobState::timed_out},
+      {ExitCause::out_of_memory, 0, JobState::out_of_memory},
+      {ExitCause::node_failed, 0, JobState::node_failed},
       {ExitCause::lost, 0, JobState::unknown}};
   for (const auto& [cause, code, state] : cases) {
     World world;

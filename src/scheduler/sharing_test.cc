@@ -311,44 +311,106 @@ bool change_first(Log& log, Change change) {
 TEST(Audit, AcceptsAGoodLogAndRejectsEveryFaultyOne) {
   ASSERT_TRUE(audit(good_log()).empty()) << audit(good_log()).front();
   const std::vector<std::pair<const char*, bool (*)(Log&)>> faults = {
-      {"GPU given twice", [](Log& log) { return change_first<Start>(log, [](Start& s) {
-         if (s.task.job != JobId(2)) return false;
-         s.slices[0].gpu = GpuId(1);
-         return true; }); }},
-      {"unknown GPU", [](Log& log) { return change_first<Start>(log, [](Start& s) { s.slices[0].gpu = GpuId(9); return true; }); }},
-      {"less memory than the whole", [](Log& log) { return change_first<Start>(log, [](Start& s) { s.slices[0].memory = MiB(1); return true; }); }},
-      {"wrong attempt", [](Log& log) { return change_first<Start>(log, [](Start& s) { s.task.attempt = 2; return true; }); }},
-      {"missing slice", [](Log& log) { return change_first<Start>(log, [](Start& s) { s.slices.clear(); return true; }); }},
-      {"skipped attempt", [](Log& log) { return change_first<Requeue>(log, [](Requeue& r) { ++r.attempt; return true; }); }},
-      {"state that is not final", [](Log& log) { return change_first<End>(log, [](End& e) { e.state = JobState::running; return true; }); }},
-      {"reclaim from within a quota", [](Log& log) { return change_first<Stop>(log, [&](Stop& s) {
-         log[0].first.payload = PolicyChanged{two_queues(1'000, 2'000)};
-         return s.reason == StopReason::reclaimed; }); }},
-      {"preemption across queues", [](Log& log) { return change_first<Stop>(log, [](Stop& s) { s.reason = StopReason::preempted; return true; }); }},
-      {"victim for nobody", [](Log& log) { return change_first<Stop>(log, [](Stop& s) { s.beneficiary = JobId(77); return true; }); }},
-      {"start doubled", [](Log& log) {
+      {"GPU given twice",
+       [](Log& log) {
+         return change_first<Start>(log, [](Start& s) {
+           if (s.task.job != JobId(2)) return false;
+           s.slices[0].gpu = GpuId(1);
+           return true;
+         });
+       }},
+      {"unknown GPU",
+       [](Log& log) {
+         return change_first<Start>(log, [](Start& s) {
+           s.slices[0].gpu = GpuId(9);
+           return true;
+         });
+       }},
+      {"less memory than the whole",
+       [](Log& log) {
+         return change_first<Start>(log, [](Start& s) {
+           s.slices[0].memory = MiB(1);
+           return true;
+         });
+       }},
+      {"wrong attempt",
+       [](Log& log) {
+         return change_first<Start>(log, [](Start& s) {
+           s.task.attempt = 2;
+           return true;
+         });
+       }},
+      {"missing slice",
+       [](Log& log) {
+         return change_first<Start>(log, [](Start& s) {
+           s.slices.clear();
+           return true;
+         });
+       }},
+      {"skipped attempt",
+       [](Log& log) {
+         return change_first<Requeue>(log, [](Requeue& r) {
+           ++r.attempt;
+           return true;
+         });
+       }},
+      {"state that is not final",
+       [](Log& log) {
+         return change_first<End>(log, [](End& e) {
+           e.state = JobState::running;
+           return true;
+         });
+       }},
+      {"reclaim from within a quota",
+       [](Log& log) {
+         return change_first<Stop>(log, [&](Stop& s) {
+           log[0].first.payload = PolicyChanged{two_queues(1'000, 2'000)};
+           return s.reason == StopReason::reclaimed;
+         });
+       }},
+      {"preemption across queues",
+       [](Log& log) {
+         return change_first<Stop>(log, [](Stop& s) {
+           s.reason = StopReason::preempted;
+           return true;
+         });
+       }},
+      {"victim for nobody",
+       [](Log& log) {
+         return change_first<Stop>(log, [](Stop& s) {
+           s.beneficiary = JobId(77);
+           return true;
+         });
+       }},
+      {"start doubled",
+       [](Log& log) {
          for (auto& row : log) {
            if (row.second.empty() || !std::holds_alternative<Start>(row.second[0])) continue;
            const Decision again = row.second[0];
            row.second.push_back(again);
            return true;
          }
-         return false; }},
-      {"start on a drained GPU", [](Log& log) {
+         return false;
+       }},
+      {"start on a drained GPU",
+       [](Log& log) {
          for (auto& row : log) {
            if (!std::holds_alternative<TaskStarted>(row.first.payload)) continue;
            row.first.payload = GpuDrained{GpuId(2), "root", ""};
            return true;
          }
-         return false; }},
-      {"release before the exit is no release", [](Log& log) {
+         return false;
+       }},
+      {"release before the exit is no release",
+       [](Log& log) {
          // The victim's exit is lost from the log, so its GPU is not free when it is given away.
          for (auto& row : log) {
            if (!std::holds_alternative<TaskExited>(row.first.payload)) continue;
            row.first.payload = Tick{};
            return true;
          }
-         return false; }},
+         return false;
+       }},
   };
   for (const auto& [name, make] : faults) {
     Log log = good_log();

@@ -42,15 +42,15 @@ struct Job {
   JobState state = JobState::pending;
   uint32_t attempt = 1;
   Time submitted;
-  Time started;             // of this attempt
-  Time stop_time;           // of the first Stop of this attempt
+  Time started;    // of this attempt
+  Time stop_time;  // of the first Stop of this attempt
   uint32_t failed_starts = 0;
   QueueIndex queue = kRootQueue;
-  GroupId group = 0;        // zero: not ready
+  GroupId group = 0;  // zero: not ready
   bool held = false;
   bool begin_passed = true;
   bool cancel_requested = false;
-  bool doomed = false;      // a dependency can never be satisfied any more
+  bool doomed = false;  // a dependency can never be satisfied any more
   uint32_t unmet_dependencies = 0;
   std::optional<StopReason> stop_reason;  // of this attempt
   std::optional<JobState> failure;        // of the first task of this attempt that failed by itself
@@ -143,12 +143,12 @@ struct State {
   std::map<GroupKey, GroupId> group_of;
   GroupId last_group = 0;
   std::map<ArrayId, ArrayRecord> arrays;
-  std::map<JobId, std::vector<JobId>> dependents;     // of a live job
-  std::set<std::pair<Time, JobId>> begins;            // jobs whose begin time has not come
-  std::map<uint32_t, uint32_t> jobs_of_user;          // live, by uid
-  std::vector<Claim> claims;                          // in the order in which they were made
+  std::map<JobId, std::vector<JobId>> dependents;  // of a live job
+  std::set<std::pair<Time, JobId>> begins;         // jobs whose begin time has not come
+  std::map<uint32_t, uint32_t> jobs_of_user;       // live, by uid
+  std::vector<Claim> claims;                       // in the order in which they were made
   EndedJobs ended;
-  Time wake;                                          // the armed timer; unset: none
+  Time wake;  // the armed timer; unset: none
 
   // Jobs that this event may have brought to a turn: an end, a requeue, a stop. Empty between steps.
   std::set<JobId> attention;

@@ -19,7 +19,7 @@ struct Request {
   std::string user = "alice";
   std::string queue = "default";
   uint32_t gpus = 1;
-  int64_t milli = 0;       // > 0 or memory > 0: a fraction
+  int64_t milli = 0;  // > 0 or memory > 0: a fraction
   int64_t gpu_memory = 0;
   std::string type = {};
   int64_t cpu = 1000;
@@ -72,14 +72,20 @@ inline JobSpec spec_of(const Request& request) {
 
 class World {
  public:
-  explicit World(Policy policy = {}, Time start = kStart) : now_(start) { event(PolicyChanged{std::move(policy)}); }
+  explicit World(Policy policy = {}, Time start = kStart) : now_(start) {
+    event(PolicyChanged{std::move(policy)});
+  }
 
   // A node with `gpus` GPUs of one type; ids rise with every call.
-  void add_node(uint32_t gpus, const std::string& type = "h100-80", int64_t memory = 80'000, int64_t cpu = 64'000,
-                int64_t host_memory = 512'000) {
+  void add_node(uint32_t gpus, const std::string& type = "h100-80", int64_t memory = 80'000,
+                int64_t cpu = 64'000, int64_t host_memory = 512'000) {
     const NodeId node(++last_node_);
-    event(NodeAdded{Node{.id = node, .name = "n" + std::to_string(last_node_), .pool = "", .cpu = MilliCpu(cpu),
-                         .memory = MiB(host_memory), .labels = {}}});
+    event(NodeAdded{Node{.id = node,
+                         .name = "n" + std::to_string(last_node_),
+                         .pool = "",
+                         .cpu = MilliCpu(cpu),
+                         .memory = MiB(host_memory),
+                         .labels = {}}});
     for (uint32_t i = 0; i < gpus; ++i) {
       Gpu gpu;
       gpu.id = GpuId(++last_gpu_);
@@ -140,7 +146,8 @@ class World {
   std::optional<JobState> ended(JobId job) const {
     for (auto entry = log.rbegin(); entry != log.rend(); ++entry) {
       for (const Decision& decision : entry->second) {
-        if (const auto* end = std::get_if<End>(&decision); end != nullptr && end->job == job) return end->state;
+        if (const auto* end = std::get_if<End>(&decision); end != nullptr && end->job == job)
+          return end->state;
       }
     }
     return std::nullopt;

@@ -59,7 +59,8 @@ void add_share(const State& state, const std::vector<Share>& shares, QueueIndex 
 Result<JobView> Scheduler::job(JobId id) const {
   const Job* job = state_->find(id);
   if (job == nullptr) {
-    return fail(ErrorCode::not_found, "job " + std::to_string(id.value()) + " is not live; look in the history");
+    return fail(ErrorCode::not_found,
+                "job " + std::to_string(id.value()) + " is not live; look in the history");
   }
   JobView view;
   view.job = job->id;
@@ -120,8 +121,9 @@ std::vector<GpuView> Scheduler::gpus() const {
 std::vector<QueueShare> Scheduler::shares() const {
   std::vector<MilliGpu> waiting(state_->queues.size());
   for (const auto& [id, group] : state_->groups) {
-    waiting[group.key.queue] += charge_at_least(group.key.shape, state_->capacity, group.key.shape.tasks_min) *
-                                static_cast<int64_t>(group.jobs.size());
+    waiting[group.key.queue] +=
+        charge_at_least(group.key.shape, state_->capacity, group.key.shape.tasks_min) *
+        static_cast<int64_t>(group.jobs.size());
   }
   const auto shares = compute_shares(state_->queues, waiting, state_->capacity.total_compute(), state_->now);
   std::vector<QueueShare> out;

@@ -1,19 +1,21 @@
-// The stream between an interactive client (`tranche run`, `attach`) and what serves it: first the daemon, while
-// the job waits, then the task's shepherd, to which the daemon hands its end by SCM_RIGHTS.
+// The stream between an interactive client (`tranche run`, `attach`) and what serves it: first the daemon,
+// while the job waits, then the task's shepherd, to which the daemon hands its end by SCM_RIGHTS.
 //
 // Transport: the stream socket that the HTTP upgrade leaves behind. Frames back to back in both directions:
 // FrameHeader, then `size` bytes. Host byte order. A frame larger than kMaxFramePayload ends the connection.
 // Unknown types are skipped, so that the protocol can grow.
 //
-// While the job waits the server sends `progress` frames and the client sends nothing: it speaks from `started`
-// on, and leaves by closing. So the daemon reads nothing (it watches for a hang-up only), no byte is lost when
-// the socket changes hands, and what an eager client sends early stays in the socket for the shepherd. Once
-// Start has been accepted the shepherd says `exit`, also when the command could not start; before, the daemon does.
+// While the job waits the server sends `progress` frames and the client sends nothing: it speaks from
+// `started` on, and leaves by closing. So the daemon reads nothing (it watches for a hang-up only), no byte
+// is lost when the socket changes hands, and what an eager client sends early stays in the socket for the
+// shepherd. Once Start has been accepted the shepherd says `exit`, also when the command could not start;
+// before, the daemon does.
 //
 // The end: the server sends `exit` as its last frame and closes. A connection that closes without
 // `exit` was lost; the client then asks the daemon what became of the job.
 // A lost client: with a terminal the task goes on and its last output is kept (kReplayBytes) for the next
-// attach; without a terminal the task gets SIGTERM after kLostClientGraceNs, unless the client had sent `detach`.
+// attach; without a terminal the task gets SIGTERM after kLostClientGraceNs, unless the client had sent
+// `detach`.
 #pragma once
 
 #include <cstdint>

@@ -9,8 +9,8 @@
 //     stderr path              empty: where stdout goes
 //     argument 0 .. argument_count - 1
 //     variable 0 .. variable_count - 1     "NAME=value"; the task's whole environment, nothing is added
-// and nothing after the last NUL: total_size is the size of the file. The three paths are ignored when the task
-// is interactive. Anything that does not add up is refused (StartFailed, stage request).
+// and nothing after the last NUL: total_size is the size of the file. The three paths are ignored when the
+// task is interactive. Anything that does not add up is refused (StartFailed, stage request).
 //
 // Files are opened as the user. stdout and stderr: O_APPEND|O_CREAT, mode 0600 masked by `umask`, the last
 // component no symbolic link, a regular file owned by the user, or /dev/null. stdin: a regular file that the
@@ -29,11 +29,11 @@ inline constexpr uint32_t kMaxArguments = 65536;
 inline constexpr uint32_t kMaxVariables = 65536;
 
 struct LaunchBlockHeader {
-  uint32_t magic;        // kLaunchBlockMagic
-  uint16_t version;      // 1
-  uint16_t header_size;  // where the strings begin: at least sizeof(LaunchBlockHeader)
-  uint32_t total_size;   // of the block, header included
-  uint32_t umask;        // 0..0777
+  uint32_t magic;           // kLaunchBlockMagic
+  uint16_t version;         // 1
+  uint16_t header_size;     // where the strings begin: at least sizeof(LaunchBlockHeader)
+  uint32_t total_size;      // of the block, header included
+  uint32_t umask;           // 0..0777
   uint32_t argument_count;  // 1..kMaxArguments
   uint32_t variable_count;  // 0..kMaxVariables
 };

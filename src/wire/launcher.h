@@ -7,14 +7,16 @@
 //
 // Growth: the protocol only ever grows, because a shepherd outlives releases. Fields are added at the end of
 // a struct, kinds and enumerators get new numbers, nothing is ever renumbered or reused. A receiver copies
-// min(header.size, sizeof(what it knows)) bytes over a zeroed struct, so a missing field reads 0 and an unknown
-// tail is ignored: 0 must therefore mean "as before". Each struct's first size is asserted below and is the
-// least a receiver accepts. A request of an unknown kind is answered ENOSYS. Reserved fields are sent as 0.
+// min(header.size, sizeof(what it knows)) bytes over a zeroed struct, so a missing field reads 0 and an
+// unknown tail is ignored: 0 must therefore mean "as before". Each struct's first size is asserted below and
+// is the least a receiver accepts. A request of an unknown kind is answered ENOSYS. Reserved fields are sent
+// as 0.
 //
-// Conversation: every request carries an `id` chosen by the sender (not 0) and is answered by exactly one Reply
-// with that id (List and Scan: entries with that id first, then the Reply). Events carry id 0. Requests are
-// answered in any order. An event lost because no daemon was connected is not repeated: after connecting, the
-// daemon asks List, whose entries hold everything the events said. An event may tell again what List has told.
+// Conversation: every request carries an `id` chosen by the sender (not 0) and is answered by exactly one
+// Reply with that id (List and Scan: entries with that id first, then the Reply). Events carry id 0. Requests
+// are answered in any order. An event lost because no daemon was connected is not repeated: after connecting,
+// the daemon asks List, whose entries hold everything the events said. An event may tell again what List has
+// told.
 //
 // The life of a task as the daemon sees it (at most once per attempt):
 //   Start -> Reply 0 -> Prepared | StartFailed
@@ -83,16 +85,19 @@ static_assert(sizeof(TaskKey) == 16);
 // --- Requests ---------------------------------------------------------------------------------------------
 
 // Bits of StartRequest::flags.
-inline constexpr uint32_t kStartInteractive = 1U << 0;    // a client's socket is passed; stdio goes through it
-inline constexpr uint32_t kStartTerminal = 1U << 1;       // with kStartInteractive: stdio is a pseudo-terminal
-inline constexpr uint32_t kStartMergeStderr = 1U << 2;    // stderr goes where stdout goes (implied by a terminal)
-inline constexpr uint32_t kStartEmulatedNodes = 1U << 3;  // GPU nodes are loop devices: loop ioctls are refused
-inline constexpr uint32_t kStartJobShares = 1U << 4;      // the job has, or may get, other tasks: /dev/shm and the
-                                                          // IPC namespace are the job's, kept until its last task
-                                                          // is gone. Without it they are this task's own, which
-                                                          // is cheaper.
-inline constexpr uint32_t kStartNoNewPrivileges = 1U << 5;  // set no_new_privs (breaks rootless containers, sudo)
-inline constexpr uint32_t kStartMemoryUnlimited = 1U << 6;  // required to accept memory_mib == 0
+inline constexpr uint32_t kStartInteractive = 1U << 0;  // a client's socket is passed; stdio goes through it
+inline constexpr uint32_t kStartTerminal = 1U << 1;     // with kStartInteractive: stdio is a pseudo-terminal
+inline constexpr uint32_t kStartMergeStderr = 1U
+                                              << 2;  // stderr goes where stdout goes (implied by a terminal)
+inline constexpr uint32_t kStartEmulatedNodes = 1U
+                                                << 3;  // GPU nodes are loop devices: loop ioctls are refused
+inline constexpr uint32_t kStartJobShares = 1U << 4;   // the job has, or may get, other tasks: /dev/shm and
+                                                      // the IPC namespace are the job's, kept until its last
+                                                      // task is gone. Without it they are this task's own,
+                                                      // which is cheaper.
+inline constexpr uint32_t kStartNoNewPrivileges =
+    1U << 5;  // set no_new_privs (breaks rootless containers, sudo)
+inline constexpr uint32_t kStartMemoryUnlimited = 1U << 6;   // required to accept memory_mib == 0
 inline constexpr uint32_t kStartKnownFlags = (1U << 7) - 1;  // other bits are refused with EINVAL
 
 // Prepares one task and holds it. Passed descriptors (SCM_RIGHTS, one control message, in this order):
@@ -112,15 +117,16 @@ struct StartRequest {
   uint32_t pids_limit;       // 0 = none
   uint64_t memory_mib;       // hard limit, swap included; see kStartMemoryUnlimited
   uint64_t time_limit_ns;    // from exec, CLOCK_BOOTTIME, standing still while frozen; 0 = none
-  uint64_t grace_ns;         // from SIGTERM to the kill of the cgroup: at the time limit, and for what is left
-                             // when the main process has ended
-  uint16_t terminal_rows;    // first size of the pseudo-terminal; 0 = 24 x 80
+  uint64_t grace_ns;       // from SIGTERM to the kill of the cgroup: at the time limit, and for what is left
+                           // when the main process has ended
+  uint16_t terminal_rows;  // first size of the pseudo-terminal; 0 = 24 x 80
   uint16_t terminal_columns;
-  uint16_t gpu_count;        // 0: no NVIDIA node opens at all, /dev/nvidiactl and -uvm included
+  uint16_t gpu_count;  // 0: no NVIDIA node opens at all, /dev/nvidiactl and -uvm included
   uint16_t reserved;
   uint32_t gpu_minors[kMaxGpusPerTask];  // N of /dev/nvidiaN, the first gpu_count are valid, no duplicates
 };
-static_assert(__builtin_offsetof(StartRequest, memory_mib) == 56 && __builtin_offsetof(StartRequest, gpu_minors) == 88);
+static_assert(__builtin_offsetof(StartRequest, memory_mib) == 56 &&
+              __builtin_offsetof(StartRequest, gpu_minors) == 88);
 static_assert(sizeof(StartRequest) == 88 + 4 * kMaxGpusPerTask);
 
 // Go, Freeze, Thaw, Forget, Attach.
@@ -171,8 +177,8 @@ struct SetLimitsRequest {
 static_assert(sizeof(SetLimitsRequest) == 64);
 
 enum class OpenMode : uint32_t {
-  read = 0,              // O_RDONLY; regular files only
-  write_append = 1,      // as the task's logs: O_WRONLY|O_APPEND|O_CREAT, 0600; owned by the user
+  read = 0,          // O_RDONLY; regular files only
+  write_append = 1,  // as the task's logs: O_WRONLY|O_APPEND|O_CREAT, 0600; owned by the user
 };
 
 // Opens a file as `uid` (with that user's groups, last component never a symbolic link) and returns it.
@@ -180,7 +186,7 @@ enum class OpenMode : uint32_t {
 struct OpenAsUserRequest {
   MessageHeader header;
   uint32_t uid;
-  uint32_t mode;  // OpenMode
+  uint32_t mode;        // OpenMode
   char path[kMaxPath];  // absolute, NUL-terminated
 };
 static_assert(sizeof(OpenAsUserRequest) == 24 + kMaxPath);
@@ -217,7 +223,7 @@ enum class TaskState : uint32_t {
 
 enum class StartStage : uint32_t {
   none = 0,
-  request = 1,      // launch block malformed
+  request = 1,  // launch block malformed
   cgroup = 2,
   devices = 3,      // device filter, GPU nodes
   namespaces = 4,   // mounts, IPC, driver libraries
@@ -241,42 +247,43 @@ enum class ExitCause : uint32_t {
 
 // How a task ended, and what it used. Also the tail of records, see TaskRecord.
 struct TaskEnd {
-  uint32_t cause;        // ExitCause
-  int32_t exit_code;     // of the main process; -1 when it ended by a signal or is unknown
-  int32_t signal;        // that ended the main process, or 0
-  uint32_t oom_kills;    // processes of the task that the kernel killed at the memory limit
-  uint64_t user_time_ns;    // processor time of all reaped processes of the task
+  uint32_t cause;         // ExitCause
+  int32_t exit_code;      // of the main process; -1 when it ended by a signal or is unknown
+  int32_t signal;         // that ended the main process, or 0
+  uint32_t oom_kills;     // processes of the task that the kernel killed at the memory limit
+  uint64_t user_time_ns;  // processor time of all reaped processes of the task
   uint64_t system_time_ns;
-  uint64_t max_resident_kib;   // largest single process
-  uint64_t memory_peak_bytes;  // of the cgroup; 0 if the host does not tell
+  uint64_t max_resident_kib;     // largest single process
+  uint64_t memory_peak_bytes;    // of the cgroup; 0 if the host does not tell
   uint64_t started_boottime_ns;  // exec, CLOCK_BOOTTIME
   uint64_t ended_boottime_ns;    // end of the main process
 };
 static_assert(sizeof(TaskEnd) == 64);
 
-// Everything known about a task: content of `<run-dir>/tasks/<job>.<rank>.<attempt>` (written by rename, by the
-// shepherd alone) and of ListEntry.
+// Everything known about a task: content of `<run-dir>/tasks/<job>.<rank>.<attempt>` (written by rename, by
+// the shepherd alone) and of ListEntry.
 struct TaskRecord {
   TaskKey key;
   uint32_t uid;
-  uint32_t state;          // TaskState
-  uint32_t tasks_gone;     // 1: no process of the task is left
-  uint32_t stage;          // StartStage, when state is start_failed
-  int32_t error;           // errno, when state is start_failed
-  uint32_t flags;          // as in StartRequest
-  uint32_t frozen;         // 1: Freeze is in force
+  uint32_t state;       // TaskState
+  uint32_t tasks_gone;  // 1: no process of the task is left
+  uint32_t stage;       // StartStage, when state is start_failed
+  int32_t error;        // errno, when state is start_failed
+  uint32_t flags;       // as in StartRequest
+  uint32_t frozen;      // 1: Freeze is in force
   uint32_t gpu_count;
-  int32_t task_pid;        // main process; 0 before it exists
+  int32_t task_pid;  // main process; 0 before it exists
   int32_t shepherd_pid;
-  uint64_t task_start_ticks;      // field 22 of /proc/PID/stat; with pid and boot id it names a process for ever
+  uint64_t task_start_ticks;  // field 22 of /proc/PID/stat; with pid and boot id it names a process for ever
   uint64_t shepherd_start_ticks;
   uint64_t time_limit_ns;
   uint64_t grace_ns;
   TaskEnd end;
-  char text[kMaxText];     // why it failed to start
+  char text[kMaxText];  // why it failed to start
   uint32_t gpu_minors[kMaxGpusPerTask];
 };
-static_assert(__builtin_offsetof(TaskRecord, task_start_ticks) == 56 && __builtin_offsetof(TaskRecord, end) == 88);
+static_assert(__builtin_offsetof(TaskRecord, task_start_ticks) == 56 &&
+              __builtin_offsetof(TaskRecord, end) == 88);
 static_assert(sizeof(TaskRecord) == 88 + sizeof(TaskEnd) + kMaxText + 4 * kMaxGpusPerTask);
 
 struct ListEntry {
@@ -287,13 +294,13 @@ static_assert(sizeof(ListEntry) == 16 + sizeof(TaskRecord));
 
 struct ScanEntry {
   MessageHeader header;
-  TaskKey key;           // of the task whose cgroup the process is in; job 0: none of ours
+  TaskKey key;  // of the task whose cgroup the process is in; job 0: none of ours
   int32_t pid;
-  uint32_t uid;          // real uid
+  uint32_t uid;  // real uid
   uint64_t start_ticks;
-  uint32_t gpu_minor;    // one entry for each process and GPU
+  uint32_t gpu_minor;  // one entry for each process and GPU
   uint32_t reserved;
-  char command[16];      // the kernel's short name; shown to administrators only
+  char command[16];       // the kernel's short name; shown to administrators only
   char cgroup[kMaxText];  // path in the unified hierarchy, cut if longer
 };
 static_assert(sizeof(ScanEntry) == 72 + kMaxText);

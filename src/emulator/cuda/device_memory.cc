@@ -10,9 +10,9 @@ namespace tranche::emulator::cuda {
 namespace {
 
 constexpr uint64_t kPage = uint64_t{2} << 20;
-constexpr uint64_t kSmallMax = kPage / 2;       // larger ones take pages of their own
-constexpr uint64_t kSmallMin = 512;             // cuMemAlloc's alignment is at least 256
-constexpr uint64_t kRegionFactor = 4;           // address space per byte of GPU memory
+constexpr uint64_t kSmallMax = kPage / 2;                 // larger ones take pages of their own
+constexpr uint64_t kSmallMin = 512;                       // cuMemAlloc's alignment is at least 256
+constexpr uint64_t kRegionFactor = 4;                     // address space per byte of GPU memory
 constexpr uint64_t kKeptWhenFreed = uint64_t{256} << 20;  // larger blocks give their bytes back to the host
 
 uint64_t round_up_to_page(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
@@ -148,8 +148,10 @@ CUresult DeviceMemory::allocate(uint64_t bytes, CUcontext context, CUdeviceptr& 
 void DeviceMemory::release_locked(std::map<CUdeviceptr, Block>::iterator found) {
   const Block block = found->second;
   blocks_.erase(found);
-  if (block.span <= kSmallMax) release_small(block.address, block.span);
-  else release_pages(block.address, block.span);
+  if (block.span <= kSmallMax)
+    release_small(block.address, block.span);
+  else
+    release_pages(block.address, block.span);
 }
 
 bool DeviceMemory::release(CUdeviceptr address) {

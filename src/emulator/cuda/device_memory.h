@@ -21,10 +21,10 @@ namespace tranche::emulator::cuda {
 
 struct Block {
   CUdeviceptr address = 0;
-  uint64_t bytes = 0;    // as asked for
-  uint64_t span = 0;     // of address space: whole pages, or a share of one
+  uint64_t bytes = 0;  // as asked for
+  uint64_t span = 0;   // of address space: whole pages, or a share of one
   CUcontext context = nullptr;
-  uint64_t id = 0;       // unique in the process
+  uint64_t id = 0;  // unique in the process
 };
 
 class DeviceMemory {

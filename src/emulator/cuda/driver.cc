@@ -97,8 +97,10 @@ CUresult Driver::open_devices() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible != nullptr) gpus = select_devices(*model_, gpus, visible);
   for (const auto& [gpu, file] : opened) {
-    if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) close(file);
-    else nodes_.push_back(file);
+    if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end())
+      close(file);
+    else
+      nodes_.push_back(file);
   }
   for (const uint32_t gpu : gpus) {
     devices_.push_back(std::make_unique<Device>());
@@ -175,8 +177,8 @@ CUresult Driver::resolve_stream(CUstream handle, DefaultStream mode, std::shared
   std::shared_ptr<Context> context;
   CUDA_TRY(current(context));
   const bool per_thread = number == kPerThreadStream || (number == 0 && mode == DefaultStream::per_thread);
-  stream = per_thread ? per_thread_stream(context)
-                      : std::shared_ptr<Stream>(context, &context->legacy_stream);
+  stream =
+      per_thread ? per_thread_stream(context) : std::shared_ptr<Stream>(context, &context->legacy_stream);
   return CUDA_SUCCESS;
 }
 

@@ -124,8 +124,10 @@ CUDA_ENTRY cuCtxSetCurrent(CUcontext handle) {
   }
   const std::shared_ptr<Context> context = driver().contexts.find(handle);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  if (stack.empty()) stack.push_back(context);
-  else stack.back() = context;
+  if (stack.empty())
+    stack.push_back(context);
+  else
+    stack.back() = context;
   return CUDA_SUCCESS;
 }
 
@@ -163,8 +165,10 @@ CUDA_ENTRY cuCtxSetFlags(unsigned flags) {
 
 CUDA_ENTRY cuCtxGetId(CUcontext handle, unsigned long long* id) {
   std::shared_ptr<Context> context;
-  if (handle == nullptr) CUDA_TRY(driver().current(context));
-  else context = driver().contexts.find(handle);
+  if (handle == nullptr)
+    CUDA_TRY(driver().current(context));
+  else
+    context = driver().contexts.find(handle);
   CUDA_TRY(driver().ready());
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -175,8 +179,10 @@ CUDA_ENTRY cuCtxGetId(CUcontext handle, unsigned long long* id) {
 CUDA_ENTRY cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
   std::shared_ptr<Context> context;
   CUDA_TRY(driver().ready());
-  if (handle == nullptr) CUDA_TRY(driver().current(context));
-  else context = driver().contexts.find(handle);
+  if (handle == nullptr)
+    CUDA_TRY(driver().current(context));
+  else
+    context = driver().contexts.find(handle);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *version = context->api_version;
@@ -305,8 +311,7 @@ CUDA_ENTRY cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned flags) {
   CUDA_TRY(cuDeviceCanAccessPeer(&can, context->device, peer->device));
   if (can == 0) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const std::lock_guard lock(context->mutex);
-  return context->peers.insert(peer_handle).second ? CUDA_SUCCESS
-                                                   : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  return context->peers.insert(peer_handle).second ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
 CUDA_ENTRY cuCtxDisablePeerAccess(CUcontext peer) {

@@ -39,8 +39,10 @@ struct Order {
 CUresult take_turn(const Order& order) {
   std::shared_ptr<Stream> stream;
   CUDA_TRY(driver().resolve_stream(order.stream, order.mode, stream));
-  if (order.when == When::now) driver().synchronise(*stream);
-  else driver().finish_host_functions(*stream);
+  if (order.when == When::now)
+    driver().synchronise(*stream);
+  else
+    driver().finish_host_functions(*stream);
   return CUDA_SUCCESS;
 }
 
@@ -79,10 +81,10 @@ CUresult copy_planes(const CUDA_MEMCPY2D* request, const Order& order) {
   CUDA_TRY(driver().ready());
   if (request == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Plane from, to;
-  CUDA_TRY(plane_of(request->source_type, request->source_host, request->source_device,
-                    request->source_pitch, request->source_x, request->source_y, *request, from));
-  CUDA_TRY(plane_of(request->target_type, request->target_host, request->target_device,
-                    request->target_pitch, request->target_x, request->target_y, *request, to));
+  CUDA_TRY(plane_of(request->source_type, request->source_host, request->source_device, request->source_pitch,
+                    request->source_x, request->source_y, *request, from));
+  CUDA_TRY(plane_of(request->target_type, request->target_host, request->target_device, request->target_pitch,
+                    request->target_x, request->target_y, *request, to));
   if (request->width == 0 || request->height == 0) return take_turn(order);
   const size_t from_span = (request->height - 1) * from.pitch + request->width;
   const size_t to_span = (request->height - 1) * to.pitch + request->width;
@@ -123,8 +125,10 @@ CUresult fill(CUdeviceptr address, Value value, size_t count, const Order& order
   if (count == 0) return take_turn(order);
   if (!is_valid(address, count * sizeof(Value), Place::device)) return CUDA_ERROR_INVALID_VALUE;
   CUDA_TRY(take_turn(order));
-  if (value == 0) zero(address, count * sizeof(Value));
-  else std::fill_n(reinterpret_cast<Value*>(address), count, value);
+  if (value == 0)
+    zero(address, count * sizeof(Value));
+  else
+    std::fill_n(reinterpret_cast<Value*>(address), count, value);
   return CUDA_SUCCESS;
 }
 
@@ -166,24 +170,24 @@ CUresult anywhere(CUdeviceptr to, CUdeviceptr from, size_t bytes, const Order& o
 }  // namespace
 
 // A synchronous function in its two forms: PARAMETERS in parentheses, EXPRESSION uses `order`.
-#define COPY_NOW(name, parameters, expression)                          \
-  CUDA_ENTRY name parameters {                                          \
-    const Order& order = kNow;                                          \
-    return expression;                                                  \
-  }                                                                     \
-  CUDA_ENTRY name##_ptds parameters {                                   \
-    const Order& order = kNowPerThread;                                 \
-    return expression;                                                  \
+#define COPY_NOW(name, parameters, expression) \
+  CUDA_ENTRY name parameters {                 \
+    const Order& order = kNow;                 \
+    return expression;                         \
+  }                                            \
+  CUDA_ENTRY name##_ptds parameters {          \
+    const Order& order = kNowPerThread;        \
+    return expression;                         \
   }
 // A function that takes a stream, in its two forms.
-#define COPY_IN_STREAM(name, parameters, expression)                    \
-  CUDA_ENTRY name parameters {                                          \
-    const Order order = in(stream);                                     \
-    return expression;                                                  \
-  }                                                                     \
-  CUDA_ENTRY name##_ptsz parameters {                                   \
-    const Order order = in_per_thread(stream);                          \
-    return expression;                                                  \
+#define COPY_IN_STREAM(name, parameters, expression) \
+  CUDA_ENTRY name parameters {                       \
+    const Order order = in(stream);                  \
+    return expression;                               \
+  }                                                  \
+  CUDA_ENTRY name##_ptsz parameters {                \
+    const Order order = in_per_thread(stream);       \
+    return expression;                               \
   }
 
 COPY_NOW(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t bytes), anywhere(to, from, bytes, order))
@@ -223,14 +227,16 @@ COPY_IN_STREAM(cuMemsetD16Async, (CUdeviceptr to, unsigned short value, size_t c
                fill(to, value, count, order))
 COPY_IN_STREAM(cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, CUstream stream),
                fill(to, value, count, order))
-COPY_IN_STREAM(cuMemsetD2D8Async, (CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
-                                   size_t height, CUstream stream),
+COPY_IN_STREAM(cuMemsetD2D8Async,
+               (CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
+                CUstream stream),
                fill_plane(to, pitch, value, width, height, order))
-COPY_IN_STREAM(cuMemsetD2D16Async, (CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
-                                    size_t height, CUstream stream),
+COPY_IN_STREAM(cuMemsetD2D16Async,
+               (CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
+                CUstream stream),
                fill_plane(to, pitch, value, width, height, order))
-COPY_IN_STREAM(cuMemsetD2D32Async, (CUdeviceptr to, size_t pitch, unsigned value, size_t width,
-                                    size_t height, CUstream stream),
+COPY_IN_STREAM(cuMemsetD2D32Async,
+               (CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height, CUstream stream),
                fill_plane(to, pitch, value, width, height, order))
 
 #undef COPY_NOW

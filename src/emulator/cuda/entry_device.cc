@@ -50,10 +50,14 @@ CUDA_ENTRY cuGetErrorName(CUresult error, const char** name) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (static_cast<int>(error)) {
 #define EMULATOR_CUDA_NAME(code, number, text) \
-  case number: *name = #code; return CUDA_SUCCESS;
+  case number:                                 \
+    *name = #code;                             \
+    return CUDA_SUCCESS;
     EMULATOR_CUDA_RESULTS(EMULATOR_CUDA_NAME)
 #undef EMULATOR_CUDA_NAME
-    default: *name = nullptr; return CUDA_ERROR_INVALID_VALUE;
+    default:
+      *name = nullptr;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -61,10 +65,14 @@ CUDA_ENTRY cuGetErrorString(CUresult error, const char** string) {
   if (string == nullptr) return CUDA_ERROR_INVALID_VALUE;
   switch (static_cast<int>(error)) {
 #define EMULATOR_CUDA_TEXT(code, number, text) \
-  case number: *string = text; return CUDA_SUCCESS;
+  case number:                                 \
+    *string = text;                            \
+    return CUDA_SUCCESS;
     EMULATOR_CUDA_RESULTS(EMULATOR_CUDA_TEXT)
 #undef EMULATOR_CUDA_TEXT
-    default: *string = nullptr; return CUDA_ERROR_INVALID_VALUE;
+    default:
+      *string = nullptr;
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
@@ -134,8 +142,16 @@ CUDA_ENTRY cuDeviceGetProperties(CUdevprop* properties, CUdevice ordinal) {
   CUDA_TRY(driver().find_device(ordinal, device));
   if (properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const Board& board = driver().model().board(device->gpu);
-  *properties = {kMaxThreadsPerBlock, {1024, 1024, 64}, {2147483647, 65535, 65535}, kSharedBytesPerBlock,
-                 65536, 32, 2147483647, kRegisters, static_cast<int>(board.clock_max_mhz * 1000), 512};
+  *properties = {kMaxThreadsPerBlock,
+                 {1024, 1024, 64},
+                 {2147483647, 65535, 65535},
+                 kSharedBytesPerBlock,
+                 65536,
+                 32,
+                 2147483647,
+                 kRegisters,
+                 static_cast<int>(board.clock_max_mhz * 1000),
+                 512};
   return CUDA_SUCCESS;
 }
 
@@ -180,8 +196,10 @@ CUDA_ENTRY cuDeviceGetP2PAttribute(int* value, int attribute, CUdevice ordinal, 
   if (value == nullptr || attribute < 1 || attribute > 4 || ordinal == peer) return CUDA_ERROR_INVALID_VALUE;
   const bool reach = can_reach(*device, *other);
   const bool nvlink = driver().model().board(device->gpu).nvlinks > 0;
-  if (attribute == 1) *value = reach && !nvlink ? 1 : 0;
-  else *value = reach && (attribute == 2 || nvlink) ? 1 : 0;
+  if (attribute == 1)
+    *value = reach && !nvlink ? 1 : 0;
+  else
+    *value = reach && (attribute == 2 || nvlink) ? 1 : 0;
   return CUDA_SUCCESS;
 }
 

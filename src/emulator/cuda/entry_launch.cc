@@ -35,7 +35,9 @@ CUresult check_shape(const Shape& shape, const Function& function) {
   return CUDA_SUCCESS;
 }
 
-uint64_t saturating_multiply(uint64_t a, uint64_t b) { return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b; }
+uint64_t saturating_multiply(uint64_t a, uint64_t b) {
+  return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b;
+}
 
 uint64_t waves(const Shape& shape, const Board& board) {
   const uint64_t threads = uint64_t{shape.block_x} * shape.block_y * shape.block_z;
@@ -57,8 +59,10 @@ CUresult first_parameter(void** parameters, void** extra, uint64_t& value) {
   size_t bytes = 0;
   for (size_t i = 0; extra != nullptr && i < 8 && reinterpret_cast<uintptr_t>(extra[i]) != kEnd; i += 2) {
     const auto key = reinterpret_cast<uintptr_t>(extra[i]);
-    if (key == kBuffer) buffer = extra[i + 1];
-    else if (key == kBufferSize) bytes = *static_cast<size_t*>(extra[i + 1]);
+    if (key == kBuffer)
+      buffer = extra[i + 1];
+    else if (key == kBufferSize)
+      bytes = *static_cast<size_t*>(extra[i + 1]);
   }
   if (buffer == nullptr || bytes < sizeof value) return CUDA_ERROR_INVALID_VALUE;
   std::memcpy(&value, buffer, sizeof value);
@@ -90,8 +94,8 @@ CUresult launch_configured(const CUlaunchConfig* configuration, CUfunction funct
                            void** parameters, void** extra) {
   CUDA_TRY(driver().ready());
   if (configuration == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Shape shape{configuration->grid_x,  configuration->grid_y,  configuration->grid_z,
-                    configuration->block_x, configuration->block_y, configuration->block_z,
+  const Shape shape{configuration->grid_x,      configuration->grid_y,  configuration->grid_z,
+                    configuration->block_x,     configuration->block_y, configuration->block_z,
                     configuration->shared_bytes};
   return launch(function, shape, configuration->stream, mode, parameters, extra);
 }

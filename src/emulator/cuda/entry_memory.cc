@@ -52,8 +52,8 @@ CUresult register_host(void* address, size_t bytes, unsigned flags) {
   if (address == nullptr || bytes == 0 || (flags & ~kHostRegisterFlagsAll) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const HostBlock block{HostBlock::Kind::registered, reinterpret_cast<uintptr_t>(address), bytes, flags,
-                        context->handle, 0};
+  const HostBlock block{
+      HostBlock::Kind::registered, reinterpret_cast<uintptr_t>(address), bytes, flags, context->handle, 0};
   return driver().add_host(block) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
@@ -77,8 +77,13 @@ CUresult facts_of(CUdeviceptr address, PointerFacts& facts) {
   if (!driver().find_host(address, host)) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Context> context = driver().contexts.find(host.context);
   const bool managed = host.kind == HostBlock::Kind::managed;
-  facts = {managed ? kMemoryDevice : kMemoryHost, host.context, context == nullptr ? 0 : context->device,
-           host.address, host.bytes, host.id, managed};
+  facts = {managed ? kMemoryDevice : kMemoryHost,
+           host.context,
+           context == nullptr ? 0 : context->device,
+           host.address,
+           host.bytes,
+           host.id,
+           managed};
   return CUDA_SUCCESS;
 }
 
@@ -100,33 +105,55 @@ CUresult give(void* data, T value) {
 CUresult pointer_attribute(void* data, int attribute, CUdeviceptr address, const PointerFacts& facts) {
   const bool on_host = facts.type == kMemoryHost || facts.managed;
   switch (attribute) {
-    case 1: return give(data, facts.context);
-    case 2: return give(data, static_cast<unsigned>(facts.type));
-    case 3: return give(data, address);
-    case 4: return on_host ? give(data, address) : CUDA_ERROR_INVALID_VALUE;
-    case 6: return give(data, 0u);
-    case 7: return give(data, static_cast<unsigned long long>(facts.id));
-    case 8: return give(data, facts.managed ? 1u : 0u);
-    case 9: return give(data, facts.device);
-    case 10: return give(data, 0u);
-    case 11: case 19: return give(data, static_cast<CUdeviceptr>(facts.start));
-    case 12: case 18: return give(data, static_cast<size_t>(facts.bytes));
-    case 13: return give(data, 1u);
-    case 14: return give(data, 0ull);
-    case 15: return give(data, 0u);
-    case 16: return give(data, 3u);
-    case 17: return give(data, static_cast<CUmemoryPool>(nullptr));
-    case 20: return give(data, static_cast<unsigned long long>(facts.id));
-    default: return CUDA_ERROR_INVALID_VALUE;
+    case 1:
+      return give(data, facts.context);
+    case 2:
+      return give(data, static_cast<unsigned>(facts.type));
+    case 3:
+      return give(data, address);
+    case 4:
+      return on_host ? give(data, address) : CUDA_ERROR_INVALID_VALUE;
+    case 6:
+      return give(data, 0u);
+    case 7:
+      return give(data, static_cast<unsigned long long>(facts.id));
+    case 8:
+      return give(data, facts.managed ? 1u : 0u);
+    case 9:
+      return give(data, facts.device);
+    case 10:
+      return give(data, 0u);
+    case 11:
+    case 19:
+      return give(data, static_cast<CUdeviceptr>(facts.start));
+    case 12:
+    case 18:
+      return give(data, static_cast<size_t>(facts.bytes));
+    case 13:
+      return give(data, 1u);
+    case 14:
+      return give(data, 0ull);
+    case 15:
+      return give(data, 0u);
+    case 16:
+      return give(data, 3u);
+    case 17:
+      return give(data, static_cast<CUmemoryPool>(nullptr));
+    case 20:
+      return give(data, static_cast<unsigned long long>(facts.id));
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
   }
 }
 
 // What an attribute is for an address that CUDA does not know, in the bulk query: a zero of its size.
 void no_attribute(void* data, int attribute) {
-  const bool wide = attribute == 1 || attribute == 3 || attribute == 4 || attribute == 7 ||
-                    attribute == 11 || attribute == 12 || attribute == 14 || attribute >= 17;
-  if (wide) *static_cast<uint64_t*>(data) = 0;
-  else *static_cast<uint32_t*>(data) = attribute == 9 ? static_cast<uint32_t>(-2) : 0;
+  const bool wide = attribute == 1 || attribute == 3 || attribute == 4 || attribute == 7 || attribute == 11 ||
+                    attribute == 12 || attribute == 14 || attribute >= 17;
+  if (wide)
+    *static_cast<uint64_t*>(data) = 0;
+  else
+    *static_cast<uint32_t*>(data) = attribute == 9 ? static_cast<uint32_t>(-2) : 0;
 }
 
 }  // namespace

@@ -54,12 +54,25 @@ CUresult function_attribute(int* value, int attribute, const Function& function)
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const Board& board = driver().model().board(module->context->gpu);
   switch (attribute) {
-    case 0: *value = kMaxThreadsPerBlock; break;
-    case 4: *value = kRegistersPerThread; break;
-    case 5: case 6: *value = static_cast<int>(board.compute_major * 10 + board.compute_minor); break;
-    case 8: *value = std::max(function.dynamic_shared_bytes.load(), kSharedBytesPerBlock); break;
-    case 9: *value = function.carveout.load(); break;
-    default: *value = 0; break;  // no static, constant or local memory, no clusters
+    case 0:
+      *value = kMaxThreadsPerBlock;
+      break;
+    case 4:
+      *value = kRegistersPerThread;
+      break;
+    case 5:
+    case 6:
+      *value = static_cast<int>(board.compute_major * 10 + board.compute_minor);
+      break;
+    case 8:
+      *value = std::max(function.dynamic_shared_bytes.load(), kSharedBytesPerBlock);
+      break;
+    case 9:
+      *value = function.carveout.load();
+      break;
+    default:
+      *value = 0;
+      break;  // no static, constant or local memory, no clusters
   }
   return CUDA_SUCCESS;
 }

@@ -46,10 +46,10 @@ Found find_symbol(std::string_view name, int caller_version, bool per_thread, in
     if (found == Found::no_such_name) found = Found::version_too_low;
     if (symbol.version > caller_version) continue;
     found = Found::yes;
-    const bool better_form = best != nullptr && per_thread && symbol.form == Form::per_thread &&
-                             best->form == Form::legacy;
-    const bool worse_form = best != nullptr && per_thread && symbol.form == Form::legacy &&
-                            best->form == Form::per_thread;
+    const bool better_form =
+        best != nullptr && per_thread && symbol.form == Form::per_thread && best->form == Form::legacy;
+    const bool worse_form =
+        best != nullptr && per_thread && symbol.form == Form::legacy && best->form == Form::per_thread;
     const bool newer = best == nullptr || symbol.version > best->version;
     if (better_form || (newer && !worse_form)) best = &symbol;
   }

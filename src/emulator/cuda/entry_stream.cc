@@ -159,14 +159,14 @@ CUresult read_stream(CUstream handle, DefaultStream mode, Value* value, Read rea
 }  // namespace
 
 // A function that takes a stream, in its two forms; EXPRESSION uses `mode`.
-#define STREAM_ENTRY(name, parameters, expression)                 \
-  CUDA_ENTRY name parameters {                                     \
-    constexpr DefaultStream mode = DefaultStream::legacy;          \
-    return expression;                                             \
-  }                                                                \
-  CUDA_ENTRY name##_ptsz parameters {                              \
-    constexpr DefaultStream mode = DefaultStream::per_thread;      \
-    return expression;                                             \
+#define STREAM_ENTRY(name, parameters, expression)            \
+  CUDA_ENTRY name parameters {                                \
+    constexpr DefaultStream mode = DefaultStream::legacy;     \
+    return expression;                                        \
+  }                                                           \
+  CUDA_ENTRY name##_ptsz parameters {                         \
+    constexpr DefaultStream mode = DefaultStream::per_thread; \
+    return expression;                                        \
   }
 
 CUDA_ENTRY cuStreamCreate(CUstream* stream, unsigned flags) { return create_stream(stream, flags, 0); }
@@ -185,7 +185,8 @@ STREAM_ENTRY(cuStreamGetFlags, (CUstream stream, unsigned* flags),
 STREAM_ENTRY(cuStreamGetPriority, (CUstream stream, int* priority),
              read_stream(stream, mode, priority, [](const Stream& s) { return s.priority; }))
 STREAM_ENTRY(cuStreamGetId, (CUstream stream, unsigned long long* id),
-             read_stream(stream, mode, id, [](const Stream& s) { return static_cast<unsigned long long>(s.id); }))
+             read_stream(stream, mode, id,
+                         [](const Stream& s) { return static_cast<unsigned long long>(s.id); }))
 STREAM_ENTRY(cuStreamGetCtx, (CUstream stream, CUcontext* context),
              read_stream(stream, mode, context, [](const Stream& s) { return s.context->handle; }))
 STREAM_ENTRY(cuStreamGetDevice, (CUstream stream, CUdevice* device),

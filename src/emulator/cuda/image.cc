@@ -39,9 +39,12 @@ class Tokens {
       while (!text_.empty() && (text_.front() == ' ' || (text_.front() >= '\t' && text_.front() <= '\r'))) {
         text_.remove_prefix(1);
       }
-      if (text_.starts_with("//")) text_.remove_prefix(std::min(text_.find('\n'), text_.size()));
-      else if (text_.starts_with("/*")) text_.remove_prefix(std::min(text_.find("*/", 2), text_.size() - 2) + 2);
-      else return;
+      if (text_.starts_with("//"))
+        text_.remove_prefix(std::min(text_.find('\n'), text_.size()));
+      else if (text_.starts_with("/*"))
+        text_.remove_prefix(std::min(text_.find("*/", 2), text_.size() - 2) + 2);
+      else
+        return;
     }
   }
 
@@ -68,8 +71,10 @@ void read_global(Tokens& tokens, Image& image) {
   size_t bytes = 0;
   std::string_view token = tokens.next();
   for (; token.starts_with('.'); token = tokens.next()) {
-    if (token == ".align") tokens.next();
-    else bytes = std::max(bytes, type_bytes(token));
+    if (token == ".align")
+      tokens.next();
+    else
+      bytes = std::max(bytes, type_bytes(token));
   }
   const std::string name(token);
   token = tokens.next();
@@ -88,11 +93,16 @@ Image parse_ptx(std::string_view text) {
   Tokens tokens(text);
   size_t depth = 0;  // inside a function's body
   for (std::string_view token = tokens.next(); !token.empty(); token = tokens.next()) {
-    if (token == "{") ++depth;
-    else if (token == "}" && depth > 0) --depth;
-    else if (depth > 0) continue;
-    else if (token == ".entry") image.kernels.emplace_back(tokens.next());
-    else if (token == ".global" || token == ".const") read_global(tokens, image);
+    if (token == "{")
+      ++depth;
+    else if (token == "}" && depth > 0)
+      --depth;
+    else if (depth > 0)
+      continue;
+    else if (token == ".entry")
+      image.kernels.emplace_back(tokens.next());
+    else if (token == ".global" || token == ".const")
+      read_global(tokens, image);
   }
   return image;
 }

@@ -75,8 +75,8 @@ class LibcudaTest : public testing::Test {
   }
   CUresult launch_busy(CUfunction function, uint64_t microseconds, CUstream stream) {
     void* parameters[] = {&microseconds};
-    return call("cuLaunchKernel", function, 1u, 1u, 1u, 32u, 1u, 1u, 0u, stream, static_cast<void**>(parameters),
-                static_cast<void**>(nullptr));
+    return call("cuLaunchKernel", function, 1u, 1u, 1u, 32u, 1u, 1u, 0u, stream,
+                static_cast<void**>(parameters), static_cast<void**>(nullptr));
   }
 
   CUcontext context_ = nullptr;
@@ -283,8 +283,12 @@ TEST_F(LibcudaTest, HostFunctionsRunInTheirPlaceInTheStream) {
   CUstream stream = nullptr;
   ASSERT_OK("cuStreamCreate", &stream, 0u);
   ASSERT_EQ(launch_busy(busy, 5000, stream), CUDA_SUCCESS);
-  const CUhostFn first = [](void*) { if (step.load() == 0) step.store(1); };
-  const CUhostFn second = [](void*) { if (step.load() == 1) step.store(2); };
+  const CUhostFn first = [](void*) {
+    if (step.load() == 0) step.store(1);
+  };
+  const CUhostFn second = [](void*) {
+    if (step.load() == 1) step.store(2);
+  };
   ASSERT_OK("cuLaunchHostFunc", stream, first, static_cast<void*>(nullptr));
   ASSERT_OK("cuLaunchHostFunc", stream, second, static_cast<void*>(nullptr));
   ASSERT_OK("cuStreamSynchronize", stream);
@@ -304,7 +308,9 @@ TEST_F(LibcudaTest, CodeIsReadForItsNames) {
   ASSERT_OK("cuModuleUnload", module);
   EXPECT_CUDA(CUDA_ERROR_INVALID_HANDLE, "cuModuleUnload", module);
   EXPECT_CUDA(CUDA_ERROR_INVALID_IMAGE, "cuModuleLoadData", &module, static_cast<const void*>("nonsense"));
-  ASSERT_OK("cuModuleLoadData", &module, static_cast<const void*>("\x7f" "ELF, opaque"));
+  ASSERT_OK("cuModuleLoadData", &module,
+            static_cast<const void*>("\x7f"
+                                     "ELF, opaque"));
   EXPECT_CUDA(CUDA_SUCCESS, "cuModuleGetFunction", &function, module, "anything");
 }
 
@@ -341,7 +347,8 @@ TEST_F(LibcudaTest, EntryPointsAreFoundByVersionAndStream) {
   EXPECT_EQ(resolve("cuLaunchKernel", 12040, kProcAddressPerThread, status), exported("cuLaunchKernel_ptsz"));
   EXPECT_EQ(resolve("cuCtxCreate", 3020, 0, status), exported("cuCtxCreate_v2"));
   EXPECT_EQ(resolve("cuCtxCreate", 11040, 0, status), exported("cuCtxCreate_v3"));
-  EXPECT_EQ(resolve("cuCtxCreate", 13000, 0, status), exported("cuCtxCreate_v3")) << "this driver is CUDA 12.4";
+  EXPECT_EQ(resolve("cuCtxCreate", 13000, 0, status), exported("cuCtxCreate_v3"))
+      << "this driver is CUDA 12.4";
   EXPECT_EQ(status, 0);
   EXPECT_EQ(resolve("cuMemAllocAsync", 11010, 0, status), nullptr);
   EXPECT_EQ(status, 2) << "there, but newer than asked for";
@@ -349,7 +356,8 @@ TEST_F(LibcudaTest, EntryPointsAreFoundByVersionAndStream) {
   EXPECT_EQ(status, 1);
   EXPECT_EQ(resolve("cuStreamGetDevice", 13000, 0, status), nullptr) << "of CUDA 12.8";
   void* function = nullptr;
-  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, "cuGetProcAddress_v2", "cuInit", &function, 12000, uint64_t{3}, &status);
+  EXPECT_CUDA(CUDA_ERROR_INVALID_VALUE, "cuGetProcAddress_v2", "cuInit", &function, 12000, uint64_t{3},
+              &status);
 }
 
 TEST_F(LibcudaTest, EveryEntryOfTheTableIsExported) {
@@ -407,8 +415,8 @@ TEST_F(LibcudaTest, AKilledProcessGivesItsMemoryBack) {
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
-    execl("/proc/self/exe", "libcuda_test", "--gtest_filter=LibcudaHolder.*", "--gtest_also_run_disabled_tests",
-          nullptr);
+    execl("/proc/self/exe", "libcuda_test", "--gtest_filter=LibcudaHolder.*",
+          "--gtest_also_run_disabled_tests", nullptr);
     _exit(127);
   }
   close(ends[1]);
@@ -434,7 +442,8 @@ TEST_F(LibcudaTest, ThreadsAllocateAtOnce) {
         EXPECT_CUDA(CUDA_SUCCESS, "cuMemAlloc_v2", &address, bytes);
         EXPECT_CUDA(CUDA_SUCCESS, "cuMemsetD8_v2", address, static_cast<unsigned char>(seed + 1), bytes);
         unsigned char last = 0;
-        EXPECT_CUDA(CUDA_SUCCESS, "cuMemcpyDtoH_v2", static_cast<void*>(&last), address + bytes - 1, size_t{1});
+        EXPECT_CUDA(CUDA_SUCCESS, "cuMemcpyDtoH_v2", static_cast<void*>(&last), address + bytes - 1,
+                    size_t{1});
         EXPECT_EQ(last, seed + 1);
         EXPECT_CUDA(CUDA_SUCCESS, "cuMemFree_v2", address);
       }

@@ -25,9 +25,9 @@ struct Context;
 // model, served in the order of submission; a stream only remembers the tag of its own last work.
 struct Stream {
   CUstream handle = nullptr;
-  Context* context = nullptr;           // kept alive by `owner`, or the context that holds this stream
+  Context* context = nullptr;  // kept alive by `owner`, or the context that holds this stream
   std::shared_ptr<Context> owner;
-  bool legacy = false;                  // synchronises with everything in the context
+  bool legacy = false;  // synchronises with everything in the context
   unsigned flags = 0;
   int priority = 0;
   uint64_t id = 0;
@@ -46,8 +46,8 @@ inline constexpr size_t kLimitCount = 8;
 
 struct Context {
   CUcontext handle = nullptr;
-  CUdevice device = 0;   // ordinal among the visible devices
-  uint32_t gpu = 0;      // index in the device model
+  CUdevice device = 0;  // ordinal among the visible devices
+  uint32_t gpu = 0;     // index in the device model
   uint64_t id = 0;
   unsigned flags = 0;
   unsigned api_version = 3020;

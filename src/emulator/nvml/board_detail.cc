@@ -14,8 +14,9 @@ struct Row {
   BoardDetail detail;
 };
 
-// After what nvidia-smi -q shows on such boards (BAR1 size, power limits, video clock); none of it was checked
-// against a listing, and nothing but display depends on it. A board that is not here gets the last row.
+// After what nvidia-smi -q shows on such boards (BAR1 size, power limits, video clock); none of it was
+// checked against a listing, and nothing but display depends on it. A board that is not here gets the last
+// row.
 constexpr std::array<Row, 9> kRows{{
     {"t4",
      {.bar1_mib = 256,

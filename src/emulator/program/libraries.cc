@@ -35,7 +35,8 @@ Result<std::string> built_libraries() {
   for (const char* place : {"/lib/emulator", "/lib/tranche/emulator"}) {
     if (access((root + place + "/libcuda.so.1").c_str(), R_OK) == 0) return root + place;
   }
-  return fail(ErrorCode::not_found, "there is no " + root + "/lib/emulator/libcuda.so.1; build the target emulator_cuda");
+  return fail(ErrorCode::not_found,
+              "there is no " + root + "/lib/emulator/libcuda.so.1; build the target emulator_cuda");
 }
 
 Result<void> copy_file(const std::string& from, const std::string& to) {
@@ -81,7 +82,8 @@ Result<std::string> loader_directory() {
   std::array<char, PATH_MAX> path;
   if (dladdr(reinterpret_cast<const void*>(&std::printf), &info) == 0 ||
       realpath(info.dli_fname, path.data()) == nullptr) {
-    return fail(ErrorCode::unavailable, "cannot tell where the C library lies; run a dynamically linked build");
+    return fail(ErrorCode::unavailable,
+                "cannot tell where the C library lies; run a dynamically linked build");
   }
   return parent(path.data());
 }

@@ -30,9 +30,10 @@ int start(const Options& options) {
 int status(const Options& options) {
   const auto model = DeviceModel::attach(default_state_directory());
   if (!model) {
-    return complain(Error(ErrorCode::not_found, "there is no emulated server here (" + model.error().message() +
-                                                    "); make one with tranche-emulator start"),
-                    kFailed);
+    return complain(
+        Error(ErrorCode::not_found, "there is no emulated server here (" + model.error().message() +
+                                        "); make one with tranche-emulator start"),
+        kFailed);
   }
   std::fputs((options.json ? status_json(**model) : status_text(**model)).c_str(), stdout);
   return 0;

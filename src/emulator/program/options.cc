@@ -45,7 +45,8 @@ constexpr std::array<Verb, 5> kVerbs{{
     {"start",
      "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver-version V] [--name NAME]\n"
      "\n"
-     "Makes the server's state (/run/tranche-emulator) and device nodes (/dev/nvidia*), and prints the folder\n"
+     "Makes the server's state (/run/tranche-emulator) and device nodes (/dev/nvidia*), and prints the "
+     "folder\n"
      "of the two libraries. Needs root; refuses beside a real NVIDIA driver. FILE has lines such as\n"
      "\"board = h100-80:4\", \"driver = 550.163.01\", \"name = lab-a\".\n"
      "\n"
@@ -61,7 +62,8 @@ constexpr std::array<Verb, 5> kVerbs{{
     {"status",
      "tranche-emulator status [--json]\n"
      "\n"
-     "Shows the GPUs with memory and utilisation, and the processes on them. Exit code 1 if there is no server.\n"
+     "Shows the GPUs with memory and utilisation, and the processes on them. Exit code 1 if there is no "
+     "server.\n"
      "\n"
      "  tranche-emulator status\n"
      "  tranche-emulator status --json\n"},
@@ -71,16 +73,19 @@ constexpr std::array<Verb, 5> kVerbs{{
      "Lists the boards that --board takes.\n"
      "\n"
      "  tranche-emulator boards\n"
-     "  tranche-emulator run --board \"$(tranche-emulator boards | tail -1 | cut -d' ' -f1)\" -- nvidia-smi\n"},
+     "  tranche-emulator run --board \"$(tranche-emulator boards | tail -1 | cut -d' ' -f1)\" -- "
+     "nvidia-smi\n"},
 }};
 
 const Verb* find_verb(std::string_view name) {
-  const auto found = std::find_if(kVerbs.begin(), kVerbs.end(), [&](const Verb& v) { return v.name == name; });
+  const auto found =
+      std::find_if(kVerbs.begin(), kVerbs.end(), [&](const Verb& v) { return v.name == name; });
   return found == kVerbs.end() ? nullptr : found;
 }
 
 Error usage_error(const std::string& message, std::string_view verb) {
-  const std::string hint = verb.empty() ? "tranche-emulator --help" : "tranche-emulator " + std::string(verb) + " --help";
+  const std::string hint =
+      verb.empty() ? "tranche-emulator --help" : "tranche-emulator " + std::string(verb) + " --help";
   return Error(ErrorCode::invalid_argument, message + " (see " + hint + ")");
 }
 
@@ -90,7 +95,8 @@ Result<std::string> read_server_file(const std::string& path) {
   std::string text(kServerFileBytesMax + 1, '\0');
   const ssize_t length = read(file, text.data(), text.size());
   close(file);
-  if (length < 0) return fail(ErrorCode::invalid_argument, "cannot read " + path + ": " + std::strerror(errno));
+  if (length < 0)
+    return fail(ErrorCode::invalid_argument, "cannot read " + path + ": " + std::strerror(errno));
   if (static_cast<size_t>(length) > kServerFileBytesMax) {
     return fail(ErrorCode::invalid_argument, path + " is longer than 64 KiB, so no server description");
   }
@@ -149,7 +155,8 @@ Result<void> parse_verb_options(const std::vector<std::string>& arguments, Optio
       options.command.assign(arguments.begin() + static_cast<ptrdiff_t>(i) + 1, arguments.end());
       break;
     } else if (takes_value(options.verb, name)) {
-      if (!value && i + 1 == arguments.size()) return fail(usage_error(name + " needs a value", options.verb));
+      if (!value && i + 1 == arguments.size())
+        return fail(usage_error(name + " needs a value", options.verb));
       if (!value) value = arguments[++i];
       TRY(apply_option(name, *value, options.server));
     } else {

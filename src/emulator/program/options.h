@@ -15,8 +15,8 @@ struct Options {
   bool help = false;
   bool json = false;
   bool force = false;
-  ServerDescription server;           // from --board, --server, --driver-version and --name
-  std::vector<std::string> command;   // after "--"
+  ServerDescription server;          // from --board, --server, --driver-version and --name
+  std::vector<std::string> command;  // after "--"
 };
 
 // Arguments without the program's name. Errors are of the command line (exit code 2).

@@ -29,8 +29,8 @@ constexpr const char* kLibraryDirectory = "/run/tranche-emulator/lib";
 
 // What a program expects to find in /dev; those that the machine has are put into the private one.
 constexpr std::array<const char*, 20> kUsualDevices{
-    "null", "zero", "full", "random", "urandom", "tty", "console", "ptmx", "pts", "shm", "mqueue",
-    "fd", "stdin", "stdout", "stderr", "log", "hugepages", "net", "fuse", "loop-control"};
+    "null",   "zero", "full",  "random", "urandom", "tty", "console",   "ptmx", "pts",  "shm",
+    "mqueue", "fd",   "stdin", "stdout", "stderr",  "log", "hugepages", "net",  "fuse", "loop-control"};
 
 Error system_error(const std::string& what) {
   return Error(ErrorCode::unavailable, "cannot " + what + ": " + std::strerror(errno));
@@ -49,9 +49,10 @@ Result<void> write_file(const char* path, const std::string& text) {
 Result<void> enter_user_namespace() {
   const auto uid = std::to_string(geteuid()), gid = std::to_string(getegid());
   if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
-    return fail(ErrorCode::denied, std::string("a private server needs root or user namespaces, and making one"
-                                               " failed (") + std::strerror(errno) +
-                                       "); run as root, or allow user namespaces");
+    return fail(ErrorCode::denied,
+                std::string("a private server needs root or user namespaces, and making one"
+                            " failed (") +
+                    std::strerror(errno) + "); run as root, or allow user namespaces");
   }
   TRY(write_file("/proc/self/setgroups", "deny"));
   TRY(write_file("/proc/self/uid_map", uid + " " + uid + " 1"));
@@ -61,7 +62,8 @@ Result<void> enter_user_namespace() {
 Result<void> enter_namespaces() {
   if (unshare(CLONE_NEWNS) != 0) TRY(enter_user_namespace());
   // Mounts of the machine still arrive; none of ours leave.
-  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) return fail(system_error("make mounts private"));
+  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
+    return fail(system_error("make mounts private"));
   return {};
 }
 
@@ -152,8 +154,9 @@ Result<void> show_libraries() {
   TRY_ASSIGN(const std::string directory, loader_directory());
   const std::string layers = std::string("lowerdir=") + kLibraryDirectory + ":" + directory;
   if (mount("overlay", directory.c_str(), "overlay", MS_RDONLY, layers.c_str()) != 0) {
-    return fail(system_error("lay the emulated driver over " + directory +
-                             " (overlay file systems must be allowed; a root on overlay needs a kernel from 5.11)"));
+    return fail(
+        system_error("lay the emulated driver over " + directory +
+                     " (overlay file systems must be allowed; a root on overlay needs a kernel from 5.11)"));
   }
   return {};
 }
@@ -211,7 +214,8 @@ Result<int> run_on_private_server(const ServerDescription& server, const std::ve
   TRY(show_libraries());
   unsetenv("TRANCHE_EMULATOR");
   // The path may lead to one of the folders that were replaced.
-  if (has_directory && chdir(directory.data()) != 0) return fail(system_error("return to the current folder"));
+  if (has_directory && chdir(directory.data()) != 0)
+    return fail(system_error("return to the current folder"));
   TRY_ASSIGN(const int code, run_and_wait(command));
   forget_loop_devices("/dev");
   return code;

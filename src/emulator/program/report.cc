@@ -23,22 +23,26 @@ __attribute__((format(printf, 2, 3))) void append(std::string& text, const char*
 std::string quoted(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
-    if (c == '"' || c == '\\') result.append({'\\', c});
-    else if (static_cast<unsigned char>(c) < 0x20) append(result, "\\u%04x", static_cast<unsigned>(c));
-    else result.push_back(c);
+    if (c == '"' || c == '\\')
+      result.append({'\\', c});
+    else if (static_cast<unsigned char>(c) < 0x20)
+      append(result, "\\u%04x", static_cast<unsigned>(c));
+    else
+      result.push_back(c);
   }
   return result + "\"";
 }
 
 void append_process_json(std::string& text, const ProcessReading& process) {
   append(text,
-         "{\"pid\": %d, \"memory_bytes\": %llu, \"context_bytes\": %llu, \"peak_bytes\": %llu, \"contexts\": %llu,"
+         "{\"pid\": %d, \"memory_bytes\": %llu, \"context_bytes\": %llu, \"peak_bytes\": %llu, \"contexts\": "
+         "%llu,"
          " \"busy_ns\": %llu, \"launches\": %llu, \"utilisation_percent\": %u}",
          process.pid, static_cast<unsigned long long>(process.used_bytes),
          static_cast<unsigned long long>(process.context_bytes),
-         static_cast<unsigned long long>(process.peak_bytes), static_cast<unsigned long long>(process.contexts),
-         static_cast<unsigned long long>(process.busy_ns), static_cast<unsigned long long>(process.launches),
-         process.utilisation_percent);
+         static_cast<unsigned long long>(process.peak_bytes),
+         static_cast<unsigned long long>(process.contexts), static_cast<unsigned long long>(process.busy_ns),
+         static_cast<unsigned long long>(process.launches), process.utilisation_percent);
 }
 
 void append_gpu_json(std::string& text, DeviceModel& model, uint32_t gpu) {
@@ -109,11 +113,12 @@ std::string boards_text() {
 std::string boards_json() {
   std::string text = "[\n";
   for (const Board& board : boards()) {
-    append(text,
-           "  {\"board\": \"%s\", \"name\": \"%s\", \"memory_mib\": %u, \"usable_mib\": %u, \"context_mib\": %u,"
-           " \"multiprocessors\": %u}%s\n",
-           board.key.data(), board.name.data(), board.memory_mib, board.memory_mib - board.reserve_mib,
-           board.context_mib, board.multiprocessors, &board == &boards().back() ? "" : ",");
+    append(
+        text,
+        "  {\"board\": \"%s\", \"name\": \"%s\", \"memory_mib\": %u, \"usable_mib\": %u, \"context_mib\": %u,"
+        " \"multiprocessors\": %u}%s\n",
+        board.key.data(), board.name.data(), board.memory_mib, board.memory_mib - board.reserve_mib,
+        board.context_mib, board.multiprocessors, &board == &boards().back() ? "" : ",");
   }
   return text + "]\n";
 }

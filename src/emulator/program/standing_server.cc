@@ -61,8 +61,8 @@ Result<std::string> start_server(const ServerDescription& server) {
   TRY(refuse_beside_real_driver());
   const std::string directory = default_state_directory();
   if (DeviceModel::attach(directory)) {
-    return fail(ErrorCode::conflict, "an emulated server stands already in " + directory +
-                                         "; run tranche-emulator stop first");
+    return fail(ErrorCode::conflict,
+                "an emulated server stands already in " + directory + "; run tranche-emulator stop first");
   }
   Result<void> built = build(directory, server);
   if (!built) {
