@@ -340,7 +340,7 @@ class Verbs(scenario.Scenario):
                 or row["event"].get("task", {}).get("job") == job]
         self.assertEqual(mine, ["job_submitted", "task_started", "task_exited", "slice_released"])
         text = self.tranche("events", "--since", str(rows[-1]["seq"] - 4))
-        self.assertRegex(text, rf"job_submitted job {job} alice .*\n +-> start job {job}, GPU \d")
+        self.assertRegex(text, rf"job_submitted job {job} alice .*\n +-> start job {job}, GPU (id )?\d")
         follower = self.server.as_user("alice", [BIN + "/tranche", "events", "-f", "--since", str(rows[-1]["seq"])],
                                        stdout=subprocess.PIPE, text=True)
         try:
