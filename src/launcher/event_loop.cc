@@ -85,11 +85,11 @@ FileDescriptor make_signal_file(std::initializer_list<int> signals) {
   return FileDescriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-int drain_signal_file(int file) {
+uint64_t drain_signal_file(int file) {
   signalfd_siginfo info{};
-  int last = 0;
-  while (::read(file, &info, sizeof info) == sizeof info) last = static_cast<int>(info.ssi_signo);
-  return last;
+  uint64_t signals = 0;
+  while (::read(file, &info, sizeof info) == sizeof info) signals |= signal_bit(static_cast<int>(info.ssi_signo));
+  return signals;
 }
 
 uint64_t process_start_ticks(int pid) {

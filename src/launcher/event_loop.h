@@ -54,8 +54,9 @@ uint64_t boot_time_ns();
 
 // Blocks `signals` and returns a descriptor that reports them.
 isolation::FileDescriptor make_signal_file(std::initializer_list<int> signals);
-// Reads and drops what it has to report; returns the last signal, or 0.
-int drain_signal_file(int file);
+constexpr uint64_t signal_bit(int signal) { return uint64_t{1} << signal; }
+// Reads and drops what it has to report; returns all of it, a bit each: a SIGTERM may come with a SIGCHLD.
+uint64_t drain_signal_file(int file);
 
 // Field 22 of /proc/PID/stat; 0 if there is no such process.
 uint64_t process_start_ticks(int pid);

@@ -84,9 +84,9 @@ void Launcher::run() {
 void Launcher::watch_signals() {
   signals_ = make_signal_file({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGPIPE});
   loop_.watch(signals_.get(), EPOLLIN, [this](uint32_t) {
-    const int signal = drain_signal_file(signals_.get());
+    const uint64_t signals = drain_signal_file(signals_.get());
     reap();
-    ended_ = signal == SIGTERM || signal == SIGINT;
+    ended_ = (signals & (signal_bit(SIGTERM) | signal_bit(SIGINT))) != 0;
   });
 }
 
