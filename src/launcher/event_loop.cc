@@ -88,7 +88,8 @@ FileDescriptor make_signal_file(std::initializer_list<int> signals) {
 uint64_t drain_signal_file(int file) {
   signalfd_siginfo info{};
   uint64_t signals = 0;
-  while (::read(file, &info, sizeof info) == sizeof info) signals |= signal_bit(static_cast<int>(info.ssi_signo));
+  while (::read(file, &info, sizeof info) == sizeof info)
+    signals |= signal_bit(static_cast<int>(info.ssi_signo));
   return signals;
 }
 
