@@ -21,6 +21,9 @@ namespace {
 constexpr std::string_view kAttachProtocol = "tranche-attach";
 constexpr size_t kIdempotencyKeyMax = 128;
 constexpr Duration kWaitMax = kHour;
+// Whoever submits into a long line is told the place in it; a forecast each would be most of the work of
+// taking a job in. GET .../why has it for every place.
+constexpr uint32_t kForecastPlaces = 8;
 
 Result<std::optional<IdempotencyKey>> idempotency_key(const HttpRequest& request, uint32_t uid) {
   const std::string* key = request.header("Idempotency-Key");
@@ -146,7 +149,7 @@ void ApiServer::answer_submitted(Responder responder, JobId id) {
   if (job->array.is_set()) answer.array = api::ArrayRange{id, job->array_count};
   answer.state = job->state;
   if (job->state == JobState::pending || job->state == JobState::held) {
-    if (auto why = parts_.engine.scheduler().why(id)) answer.explanation = std::move(*why);
+    if (auto why = parts_.engine.scheduler().why(id, kForecastPlaces)) answer.explanation = std::move(*why);
   }
   responder.respond(json_response(201, api::encode(answer)));
 }

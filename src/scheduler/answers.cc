@@ -223,7 +223,7 @@ Result<std::string> Scheduler::reason(JobId id) const {
   return reason_text(*state_, *state_->find(id), proof);
 }
 
-Result<Explanation> Scheduler::why(JobId id) const {
+Result<Explanation> Scheduler::why(JobId id, uint32_t places) const {
   TRY_ASSIGN(Proof proof, Scheduler::proof(id));
   const Job& job = *state_->find(id);
   Explanation explanation;
@@ -232,7 +232,7 @@ Result<Explanation> Scheduler::why(JobId id) const {
   explanation.reason = reason_text(*state_, job, proof);
   explanation.helps = helps(job, proof);
   explanation.proof = std::move(proof);
-  TRY_ASSIGN(explanation.forecast, forecast(id));
+  TRY_ASSIGN(explanation.forecast, forecast(id, places));
   return explanation;
 }
 

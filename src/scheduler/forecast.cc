@@ -75,7 +75,7 @@ uint32_t position_of(JobId id, const std::vector<JobId>& order) {
 
 }  // namespace
 
-Result<Forecast> Scheduler::forecast(JobId id) const {
+Result<Forecast> Scheduler::forecast(JobId id, uint32_t places) const {
   const Job* job = state_->find(id);
   if (job == nullptr) {
     return fail(ErrorCode::not_found,
@@ -84,7 +84,7 @@ Result<Forecast> Scheduler::forecast(JobId id) const {
   if (!job->is_waiting()) return Forecast{.known = true, .start = job->started, .position = 0};
   Forecast forecast{.known = false, .start = {}, .position = position_of(id, waiting_order())};
   // Held by somebody: no imagined future releases it.
-  if (job->held) return forecast;
+  if (job->held || forecast.position > places) return forecast;
   forecast.start = Future(*state_).start_of(id);
   forecast.known = forecast.start.is_set();
   return forecast;

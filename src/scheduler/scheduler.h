@@ -70,10 +70,12 @@ class Scheduler {
   void restore(const Event& event, std::span<const Decision> decisions);
 
   // Read only. `job` unknown or final: not_found.
-  Result<Explanation> why(JobId job) const;
+  // The start is forecast for the first `places` in line; of those behind them only the place is told. A
+  // forecast steps a copy of everything up to 200 times.
+  Result<Explanation> why(JobId job, uint32_t places = UINT32_MAX) const;
   Result<std::string> reason(JobId job) const;  // the sentence of why() alone: without a forecast, so cheap
   Result<Proof> proof(JobId job) const;
-  Result<Forecast> forecast(JobId job) const;
+  Result<Forecast> forecast(JobId job, uint32_t places = UINT32_MAX) const;  // `places` as in why()
   // When would this start if it were submitted now? check() has accepted it.
   Forecast forecast(const JobSpec& spec) const;
 
