@@ -271,7 +271,7 @@ Result<int64_t> parse_integer(std::string_view text, int64_t low, int64_t high, 
   std::string_view rest = text;
   int64_t value = 0;
   if (!take_number(rest, &value) || !rest.empty() || value < low || value > high) {
-    return refuse(text, "is not a valid " + std::string(what) + ": write a whole number from " +
+    return refuse(text, "cannot be read: write " + std::string(what) + " as a whole number from " +
                             std::to_string(low) + " to " + std::to_string(high));
   }
   return value;

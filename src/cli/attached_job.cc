@@ -96,9 +96,11 @@ AttachedEnd end_of(std::string_view payload) {
   switch (static_cast<wire::ExitCause>(frame.cause)) {
     case wire::ExitCause::time_limit:
       end.exit_code = kExitTimeLimit;
+      if (end.text.empty()) end.text = "the job was ended at its time limit; -t asks for more";
       return end;
     case wire::ExitCause::oom:
       end.exit_code = kExitOutOfMemory;
+      if (end.text.empty()) end.text = "the job ran out of host memory at its limit; --mem asks for more";
       return end;
     case wire::ExitCause::none:
     case wire::ExitCause::unknown:

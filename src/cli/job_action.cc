@@ -34,7 +34,10 @@ Result<std::vector<api::JobSummary>> chosen_jobs(Daemon& daemon, const Session& 
 Result<int> act_on_jobs(Session& session, const Arguments& arguments, std::string_view action,
                         std::string_view done) {
   Daemon daemon(session);
-  TRY_ASSIGN(const std::vector<api::JobSummary> jobs, chosen_jobs(daemon, session, arguments));
+  TRY_ASSIGN(std::vector<api::JobSummary> jobs, chosen_jobs(daemon, session, arguments));
+  // The last ones first: a slice that an ended element gives back goes to one that is not to run either
+  // otherwise.
+  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return a.job > b.job; });
   if (jobs.empty()) session.note("you have no job that waits or runs\n");
   int worst = 0;
   for (const api::JobSummary& job : jobs) {

@@ -125,7 +125,7 @@ class DeviceModel {
 
  private:
   class GpuLock;
-  class Uses;
+  class Uses;  // NOLINT(cppcoreguidelines-virtual-class-destructor): see gpu_lock.h
 
   DeviceModel(std::string directory, SharedState* state);
   static Result<std::unique_ptr<DeviceModel>> map(const std::string& directory, int state_file);

@@ -8,6 +8,7 @@
 
 namespace tranche::emulator {
 
+// NOLINTNEXTLINE(cppcoreguidelines-virtual-class-destructor): a member of GpuLock, never deleted by its base
 class DeviceModel::Uses final : public ProcessTimelines {
  public:
   Uses(SharedState& state, uint32_t gpu) : state_(state), gpu_(gpu) {}

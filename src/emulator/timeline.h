@@ -74,6 +74,7 @@ class ProcessTimelines {
   virtual ProcessTimeline& of(uint32_t slot) = 0;
 
  protected:
+  ProcessTimelines() = default;
   ~ProcessTimelines() = default;
 };
 

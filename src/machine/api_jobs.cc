@@ -123,7 +123,15 @@ void ApiServer::submit(Call& call) {
   }
   if (submission->idempotency) {
     const auto answered = answered_.find({submission->idempotency->uid, submission->idempotency->key});
-    if (answered != answered_.end()) return answer_submitted(std::move(call.responder), answered->second);
+    if (answered != answered_.end()) {
+      const JobRecord* job = parts_.engine.jobs().find(answered->second);
+      if (job != nullptr && job->spec->payload_hash != submission->payload.hash) {
+        return call.responder.respond(
+            Error(ErrorCode::conflict, "this Idempotency-Key belongs to job " + job->display() +
+                                           ", which is a different one: use another key"));
+      }
+      return answer_submitted(std::move(call.responder), answered->second);
+    }
   }
   auto responder = std::make_shared<Responder>(std::move(call.responder));
   record_submission(std::move(*submission),

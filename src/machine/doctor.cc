@@ -33,8 +33,7 @@ DoctorCheck gpu_check(const Engine& engine, const GpuManager& gpus) {
   for (const std::string& problem : gpus.problems()) trouble += (trouble.empty() ? "" : "; ") + problem;
   if (!trouble.empty()) {
     return {"gpus", CheckStatus::warn, trouble,
-            "a drained GPU comes back with `tranche admin undrain`, or by "
-            "itself when it lets go of what held it"};
+            "see the reason; `tranche gpus undrain N` puts a drained GPU back"};
   }
   if (views.empty())
     return {"gpus", CheckStatus::warn, "there are none", "jobs without GPUs run all the same"};

@@ -88,6 +88,10 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   } else if (const auto* exited = std::get_if<TaskExited>(&event.payload)) {
     touch(exited->task.job);
     end_task(event, exited->task, exited->cause, exited->code, exited->signal);
+    const JobRecord* job = find(exited->task.job);
+    if (exited->cause == ExitCause::killed && job != nullptr && job->state == JobState::running) {
+      reasons[exited->task.job] = "ended because its client went away";  // nobody had decided to stop it
+    }
   }
 
   for (const Decision& decision : decisions) {

@@ -92,9 +92,9 @@ inline constexpr uint32_t kStartMergeStderr = 1U
 inline constexpr uint32_t kStartEmulatedNodes = 1U
                                                 << 3;  // GPU nodes are loop devices: loop ioctls are refused
 inline constexpr uint32_t kStartJobShares = 1U << 4;   // the job has, or may get, other tasks: /dev/shm and
-                                                      // the IPC namespace are the job's, kept until its last
-                                                      // task is gone. Without it they are this task's own,
-                                                      // which is cheaper.
+                                                       // the IPC namespace are the job's, kept until its last
+                                                       // task is gone. Without it they are this task's own,
+                                                       // which is cheaper.
 inline constexpr uint32_t kStartNoNewPrivileges =
     1U << 5;  // set no_new_privs (breaks rootless containers, sudo)
 inline constexpr uint32_t kStartMemoryUnlimited = 1U << 6;   // required to accept memory_mib == 0
