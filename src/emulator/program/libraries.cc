@@ -26,12 +26,14 @@ constexpr std::array<LibraryFile, 2> kLibraries{
 
 std::string parent(const std::string& path) { return path.substr(0, path.rfind('/')); }
 
+std::string& program_path() {
+  static std::string path;
+  return path;
+}
+
 Result<std::string> built_libraries() {
-  std::array<char, PATH_MAX> program;
-  const ssize_t length = readlink("/proc/self/exe", program.data(), program.size() - 1);
-  if (length <= 0) return fail(ErrorCode::unavailable, "/proc is not mounted; mount it first");
-  program[static_cast<size_t>(length)] = '\0';
-  const std::string root = parent(parent(program.data()));
+  if (program_path().empty()) return fail(ErrorCode::unavailable, "/proc is not mounted; mount it first");
+  const std::string root = parent(parent(program_path()));
   for (const char* place : {"/lib/emulator", "/lib/tranche/emulator"}) {
     if (access((root + place + "/libcuda.so.1").c_str(), R_OK) == 0) return root + place;
   }
@@ -56,6 +58,12 @@ Result<void> copy_file(const std::string& from, const std::string& to) {
 }
 
 }  // namespace
+
+void remember_program_path() {
+  std::array<char, PATH_MAX> program;
+  const ssize_t length = readlink("/proc/self/exe", program.data(), program.size());
+  if (length > 0) program_path().assign(program.data(), static_cast<size_t>(length));
+}
 
 Result<void> install_libraries(const std::string& directory) {
   TRY_ASSIGN(const std::string source, built_libraries());

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "emulator/program/libraries.h"
 #include "emulator/program/options.h"
 #include "emulator/program/private_server.h"
 #include "emulator/program/report.h"
@@ -62,6 +63,7 @@ int dispatch(const Options& options) {
 }  // namespace tranche::emulator
 
 int main(int count, char** arguments) {
+  tranche::emulator::remember_program_path();
   const std::vector<std::string> given(arguments + 1, arguments + count);
   const auto options = tranche::emulator::parse_options(given);
   if (!options) return tranche::emulator::complain(options.error(), tranche::emulator::kNotUnderstood);
