@@ -15,13 +15,11 @@ namespace tranche {
 TRANCHE_ENUM(JobClass, TRANCHE_JOB_CLASS)
 
 // Design section 13. `preempted` is pending with a reason. The states from `completed` on are final.
-#define TRANCHE_JOB_STATE(X)                                                                                \
-  X(pending)                                                                                                \
-  X(held)                                                                                                   \
-  X(starting)                                                                                               \
-  X(running)                                                                                                \
-  X(suspended) X(stopping) X(completed) X(failed) X(cancelled) X(timed_out) X(out_of_memory) X(node_failed) \
-      X(unknown)
+// clang-format off: version 14 never comes to rest on this list
+#define TRANCHE_JOB_STATE(X)                                                                 \
+  X(pending) X(held) X(starting) X(running) X(suspended) X(stopping) X(completed) X(failed) \
+  X(cancelled) X(timed_out) X(out_of_memory) X(node_failed) X(unknown)
+// clang-format on
 TRANCHE_ENUM(JobState, TRANCHE_JOB_STATE)
 
 constexpr bool is_final(JobState state) { return state >= JobState::completed; }

@@ -117,8 +117,9 @@ class Server:
         environment = {"HOME": record.pw_dir, "USER": user, "LOGNAME": user, "SHELL": "/bin/sh",
                        "PATH": f"{BIN}:{BIN}/examples:/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
         environment.update(options.pop("env", {}))
-        if os.environ.get("TERM"):
-            environment["TERM"] = os.environ["TERM"]
+        # A test's pseudo-terminal is one that knows colours, whatever runs the tests.
+        terminal = os.environ.get("TERM", "dumb")
+        environment.setdefault("TERM", "xterm" if terminal == "dumb" else terminal)
         return subprocess.Popen(command, user=record.pw_uid, group=record.pw_gid,
                                 extra_groups=os.getgrouplist(user, record.pw_gid),
                                 cwd=options.pop("cwd", record.pw_dir), env=environment, **options)
