@@ -312,7 +312,8 @@ Error to_error(const Problem& problem);
 // -----------------------------------------------------------------------------------------------------
 // Declared for exactly these types; others do not link.
 #define TRANCHE_API_REQUESTS(X) X(SubmitRequest) X(DrainRequest)
-// clang-format off: version 14 never comes to rest on this list
+// Version 14 never comes to rest on this list.
+// clang-format off
 #define TRANCHE_API_ANSWERS(X)                                                                     \
   X(SubmitResponse) X(DryRunResponse) X(JobSummary) X(JobDetail) X(JobList) X(GpuStatus) X(GpuList) \
   X(ProcessList) X(QueueRow) X(QueueList) X(StatusReport) X(DoctorReport) X(PolicySummary)         \

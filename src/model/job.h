@@ -15,7 +15,8 @@ namespace tranche {
 TRANCHE_ENUM(JobClass, TRANCHE_JOB_CLASS)
 
 // Design section 13. `preempted` is pending with a reason. The states from `completed` on are final.
-// clang-format off: version 14 never comes to rest on this list
+// Version 14 never comes to rest on this list.
+// clang-format off
 #define TRANCHE_JOB_STATE(X)                                                                 \
   X(pending) X(held) X(starting) X(running) X(suspended) X(stopping) X(completed) X(failed) \
   X(cancelled) X(timed_out) X(out_of_memory) X(node_failed) X(unknown)
