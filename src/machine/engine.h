@@ -34,7 +34,7 @@ class StepObserver {
 
 class Engine {
  public:
-  // `last` is the time of the newest row of the journal, unset for a new one.
+  // Both outlive this. Rows are put back with restore() first; resume() then continues their log.
   Engine(Reactor& reactor, Journal& journal);
 
   void add_observer(StepObserver& observer) { observers_.push_back(&observer); }
