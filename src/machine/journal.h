@@ -83,7 +83,6 @@ class Journal {
 
   // Set while writes fail: submissions are to be refused (507). Empty when all is well.
   const std::string& trouble() const { return trouble_; }
-  size_t waiting() const { return queue_.size(); }
 
  private:
   struct Note {
