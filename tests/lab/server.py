@@ -60,7 +60,8 @@ class Server:
         self.policy = policy
         self.state_dir = state_dir
         self.real_gpus = real_gpus
-        self.cgroup_root = f"tranche-lab-{os.readlink('/proc/self/ns/pid')[5:-1]}"
+        # The number of a namespace is given again once it is free, so it alone would meet what a killed lab left.
+        self.cgroup_root = f"tranche-lab-{os.readlink('/proc/self/ns/pid')[5:-1]}-{os.urandom(4).hex()}"
         self.config = LAB + "/tranche.toml"
         self.library_dir = LAB + "/lib/emulator"
 
@@ -205,7 +206,9 @@ class Server:
             if uid in uids and words:
                 found.append(f"process {entry} of {uids[uid]}: {words}")
         for base, folders, _ in os.walk("/sys/fs/cgroup"):
-            if f"/{self.cgroup_root}/u" in base + "/" and os.path.basename(base).startswith("t"):
+            # A task's cgroup: u2001/j1/t0.1 where the hierarchy is unified, u2001.j1.t0.1 in those of version 1.
+            name = os.path.basename(base)
+            if f"/{self.cgroup_root}/" in base and (name.startswith("t") or ".t" in name):
                 found.append(f"cgroup {base}")
         for folder in ("/run/tranche/jobs", "/run/tranche/tasks"):
             if os.path.isdir(folder):
