@@ -37,9 +37,10 @@ bool parse_task_cgroup(std::string_view path, std::string_view root, wire::TaskK
 
 class TaskCgroup {
  public:
-  // `tree` is borrowed and outlives the result. create: the caller has seen that no record names this attempt,
-  // so what lies there under its name is a leftover: an empty one is replaced, with its filter and counters;
-  // one with processes is EEXIST, and the text says who they are. A create that fails leaves nothing it made.
+  // `tree` is borrowed and outlives the result. create: the caller has seen that no record names this
+  // attempt, so what lies there under its name is a leftover: an empty one is replaced, with its filter and
+  // counters; one with processes is EEXIST, and the text says who they are. A create that fails leaves
+  // nothing it made.
   static Outcome<TaskCgroup> create(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
   static Outcome<TaskCgroup> open(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
 
@@ -60,8 +61,8 @@ class TaskCgroup {
   bool is_populated() const;
   TaskUsage usage() const;
 
-  // Removes the empty cgroup in all hierarchies and parents that have become empty. EBUSY: not empty yet; then
-  // it is gone from the hierarchies where it could go.
+  // Removes the empty cgroup in all hierarchies and parents that have become empty. EBUSY: not empty yet;
+  // then it is gone from the hierarchies where it could go.
   Outcome<void> remove() const { return remove(*tree_, uid_, key_); }
   // The same for one that is not open, or exists in some hierarchies only.
   static Outcome<void> remove(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);

@@ -1,4 +1,5 @@
-// Cgroups that an earlier life left behind: empty ones are in nobody's way, populated ones are named and kept.
+// Cgroups that an earlier life left behind: empty ones are in nobody's way, populated ones are named and
+// kept.
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -57,7 +58,8 @@ class LeftCgroupTest : public LauncherTest {
       ::_exit(127);
     }
     std::ofstream(folder + "/cgroup.procs") << stranger_;
-    EXPECT_TRUE(eventually([&] { return content("/proc/" + std::to_string(stranger_) + "/comm") == "sleep\n"; }));
+    EXPECT_TRUE(
+        eventually([&] { return content("/proc/" + std::to_string(stranger_) + "/comm") == "sleep\n"; }));
     return stranger_;
   }
   static bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
@@ -115,7 +117,8 @@ TEST_F(LeftCgroupTest, APopulatedOneIsKeptAndItsProcessesAreNamed) {
   const auto failed = fail(start_request(1, kAlice), shell("true"));
   EXPECT_EQ(failed.stage, static_cast<uint32_t>(StartStage::cgroup));
   EXPECT_EQ(failed.error, EEXIST);
-  EXPECT_NE(std::string(failed.text).find("process " + std::to_string(stranger) + " (sleep)"), std::string::npos)
+  EXPECT_NE(std::string(failed.text).find("process " + std::to_string(stranger) + " (sleep)"),
+            std::string::npos)
       << failed.text;
   crash_launcher();
   start_launcher();

@@ -20,7 +20,8 @@ class TaskTable {
   TaskTable(EventLoop& loop, const LauncherHost& host, ToDaemon to_daemon);
 
   // Takes up what an earlier launcher left: records whose shepherds live are waited for, others adopted.
-  // Removes empty cgroups without a record, and shared folders of jobs that have no task. Call after the shepherds' socket listens.
+  // Removes empty cgroups without a record, and shared folders of jobs that have no task. Call after the
+  // shepherds' socket listens.
   void restore();
 
   bool contains(const wire::TaskKey& key) const { return tasks_.contains(order(key)); }
