@@ -37,13 +37,16 @@ struct DaemonConfig {
   std::vector<std::string> operator_groups = {"tranche-operators"};
   std::vector<std::string> operator_users;  // root always is one
   LogThreshold log_level = LogThreshold::info;
-  MiB journal_ballast{64};  // given up when the disk fills
+  MiB journal_ballast{64};              // given up when the disk fills
+  uint32_t task_processes_max = 16384;  // processes and threads that one task may have at a time
   // [driver]
   std::string library_dir;  // "" is found; may hold the emulator's libraries
   EmulatedNodes emulated = EmulatedNodes::automatic;
   // [gpus]
   std::vector<std::string> manage;  // UUIDs; empty is all
   Duration sample_interval = kSecond;
+  Duration scan_interval{10 *
+                         kSecond.count()};  // between searches for users of GPUs outside of jobs; 0: none
   // [policy], [class.*], [queue.*]: normalised, ready for PolicyChanged
   Policy policy;
   bool operator==(const DaemonConfig&) const = default;

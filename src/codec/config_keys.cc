@@ -94,6 +94,9 @@ std::string take_size(const Entry& entry, Object<kMember>& target) {
   return "";
 }
 
+// A scan reads every process's descriptors.
+constexpr int64_t kLeastScan = 100 * kMillisecond.count();
+
 bool has_control_characters(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -166,6 +169,13 @@ std::string take_emulated(const Entry& entry, DaemonConfig& target) {
   return "";
 }
 
+std::string take_scan_interval(const Entry& entry, DaemonConfig& target) {
+  std::string problem = take_duration<&DaemonConfig::scan_interval, 0, kHour.count()>(entry, target);
+  if (problem.empty() && target.scan_interval > Duration{} && target.scan_interval < Duration(kLeastScan))
+    return "must be at least 100ms, or \"0s\" for never";
+  return problem;
+}
+
 std::string take_listen(const Entry& entry, DaemonConfig&) {
   if (entry.kind == Kind::text && entry.text.empty()) return "";
   return "listening on TCP is not available yet: remove the key, the Unix socket is always there";
@@ -181,6 +191,8 @@ std::string take_default_queue(const Entry& entry, Policy& target) {
 // sun_path of Linux is 108 bytes, with its NUL.
 constexpr size_t kSocketPathBytes = 107;
 constexpr int64_t kLongest = kDurationMax.count();
+// The kernel's own bound of pid numbers (PID_MAX_LIMIT).
+constexpr int64_t kProcessesMax = 4'194'304;
 
 constexpr Key<DaemonConfig> kDaemonKeys[] = {
     {"run_dir", "path", "\"/run/tranche\"", take_required_path<&DaemonConfig::run_dir>},
@@ -191,6 +203,8 @@ constexpr Key<DaemonConfig> kDaemonKeys[] = {
     {"operator_users", "list", "[]", take_names<&DaemonConfig::operator_users>},
     {"log_level", "choice", "\"info\"", take_log_level},
     {"journal_ballast", "size", "\"64M\"", take_size<&DaemonConfig::journal_ballast>},
+    {"task_processes_max", "number", "16384",
+     take_integer<&DaemonConfig::task_processes_max, 16, kProcessesMax>},
     {"listen", "reserved", "\"\"", take_listen},
 };
 constexpr Key<DaemonConfig> kDriverKeys[] = {
@@ -201,6 +215,7 @@ constexpr Key<DaemonConfig> kGpusKeys[] = {
     {"manage", "list", "\"all\"", take_managed_gpus},
     {"sample_interval", "duration", "\"1s\"",
      take_duration<&DaemonConfig::sample_interval, 100 * kMillisecond.count(), kHour.count()>},
+    {"scan_interval", "duration", "\"10s\"", take_scan_interval},
 };
 constexpr Key<Policy> kPolicyKeys[] = {
     {"default_queue", "text", "\"default\"", take_default_queue},

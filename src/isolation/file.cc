@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <charconv>
 
+#include "base/failpoint.h"
+
 namespace tranche::isolation {
 
 Failure system_failure(int error, std::string_view what) {
@@ -82,9 +84,12 @@ Outcome<void> replace_file_at(int folder, const char* name, std::string_view con
   {
     TRY_ASSIGN(const FileDescriptor file,
                open_at(folder, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC, mode));
+    failpoint("record.before_writing");
     TRY(write_text(file.get(), content, temporary));
+    failpoint("record.written");
   }
   if (::renameat(folder, temporary.c_str(), folder, name) != 0) return call_failed(name);
+  failpoint("record.in_place");
   return {};
 }
 

@@ -14,9 +14,38 @@ namespace {
 
 constexpr int kMakeAttempts = 8;
 
-std::string flattened(std::string name) {
-  std::replace(name.begin(), name.end(), '/', '.');
-  return name;
+// Who is in the cgroup: "process 4711 (python3), process 4712 (python3) and more".
+std::string describe_members(int root, const std::string& name) {
+  const auto text = read_text_at(root, (name + "/cgroup.procs").c_str());
+  if (!text) return "processes that cannot be listed";
+  constexpr size_t kNamed = 3;
+  std::string members;
+  size_t begin = 0;
+  for (size_t count = 0; begin < text->size(); ++count) {
+    if (count == kNamed) return members + " and more";
+    const size_t end = std::min(text->find('\n', begin), text->size());
+    const std::string pid = text->substr(begin, end - begin);
+    begin = end + 1;
+    const auto command = read_text_at(AT_FDCWD, ("/proc/" + pid + "/comm").c_str());
+    if (count != 0) members += ", ";
+    members += "process " + pid;
+    if (command) members += " (" + command->substr(0, command->find('\n')) + ")";
+  }
+  return members.empty() ? "cgroups below it" : members;
+}
+
+// A folder that nobody has used: counters, limits and filters of a leftover must not be the new task's.
+Outcome<void> make_fresh(int root, const std::string& name) {
+  for (int attempt = 0; attempt < kMakeAttempts; ++attempt) {
+    if (::mkdirat(root, name.c_str(), 0755) == 0) return {};
+    if (errno == ENOENT) return failed(ENOENT, "cgroup " + name + " has no parent");
+    if (errno != EEXIST) return call_failed("making cgroup " + name);
+    if (::unlinkat(root, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) continue;
+    if (errno != EBUSY && errno != ENOTEMPTY) return call_failed("removing the left cgroup " + name);
+    return failed(EEXIST, "cgroup " + name + " is left from before and holds " +
+                              describe_members(root, name) + ": end them, then it starts");
+  }
+  return failed(EAGAIN, "making cgroup " + name + ": somebody keeps making it");
 }
 
 // Makes `name`'s levels under the unified root. A neighbour that ends may remove a parent between two steps.
@@ -24,10 +53,8 @@ Outcome<void> make_levels(const CgroupTree& tree, const std::string& name) {
   const std::string user = name.substr(0, name.find('/'));
   const std::string job = name.substr(0, name.rfind('/'));
   for (int attempt = 0; attempt < kMakeAttempts; ++attempt) {
-    if (::mkdirat(tree.unified(), name.c_str(), 0755) == 0) return {};
-    if (errno == EEXIST)
-      return failed(EEXIST, "cgroup " + name + " exists: this attempt has been started before");
-    if (errno != ENOENT) return call_failed("making cgroup " + name);
+    const auto made = make_fresh(tree.unified(), name);
+    if (made || made.error().error != ENOENT) return made;
     for (const std::string& level : {user, job}) {
       if (::mkdirat(tree.unified(), level.c_str(), 0755) != 0 && errno != EEXIST && errno != ENOENT) {
         return call_failed("making cgroup " + level);
@@ -42,10 +69,7 @@ Outcome<void> make_levels(const CgroupTree& tree, const std::string& name) {
 }
 
 Outcome<void> make_v1(int root, const std::string& name) {
-  if (root < 0) return {};
-  if (::mkdirat(root, name.c_str(), 0755) != 0 && errno != EEXIST)
-    return call_failed("making v1 cgroup " + name);
-  return {};
+  return root < 0 ? Outcome<void>() : make_fresh(root, name);
 }
 
 Outcome<FileDescriptor> open_folder(int root, const std::string& name) {
@@ -79,6 +103,12 @@ std::string task_cgroup_name(uint32_t uid, const wire::TaskKey& key) {
          std::to_string(key.attempt);
 }
 
+std::string task_cgroup_v1_name(uint32_t uid, const wire::TaskKey& key) {
+  std::string name = task_cgroup_name(uid, key);
+  std::replace(name.begin(), name.end(), '/', '.');
+  return name;
+}
+
 bool parse_task_cgroup(std::string_view path, std::string_view root, wire::TaskKey& key, uint32_t& uid) {
   if (!path.starts_with(root) || !path.substr(root.size()).starts_with("/")) return false;
   std::string_view rest = path.substr(root.size() + 1);
@@ -93,24 +123,31 @@ bool parse_task_cgroup(std::string_view path, std::string_view root, wire::TaskK
 Outcome<TaskCgroup> TaskCgroup::open_folders(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key) {
   TaskCgroup cgroup;
   cgroup.tree_ = &tree;
+  cgroup.uid_ = uid;
+  cgroup.key_ = key;
   cgroup.name_ = task_cgroup_name(uid, key);
-  cgroup.v1_name_ = flattened(cgroup.name_);
+  const std::string v1_name = task_cgroup_v1_name(uid, key);
   TRY_ASSIGN(cgroup.unified_, open_folder(tree.unified(), cgroup.name_));
   TRY_ASSIGN(cgroup.events_, open_at(cgroup.unified(), "cgroup.events", O_RDONLY));
-  TRY_ASSIGN(cgroup.v1_memory_, open_folder(tree.v1_memory(), cgroup.v1_name_));
-  TRY_ASSIGN(cgroup.v1_cpu_, open_folder(tree.v1_cpu(), cgroup.v1_name_));
-  TRY_ASSIGN(cgroup.v1_pids_, open_folder(tree.v1_pids(), cgroup.v1_name_));
+  TRY_ASSIGN(cgroup.v1_memory_, open_folder(tree.v1_memory(), v1_name));
+  TRY_ASSIGN(cgroup.v1_cpu_, open_folder(tree.v1_cpu(), v1_name));
+  TRY_ASSIGN(cgroup.v1_pids_, open_folder(tree.v1_pids(), v1_name));
   return cgroup;
 }
 
 Outcome<TaskCgroup> TaskCgroup::create(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key) {
-  const std::string name = task_cgroup_name(uid, key);
-  const std::string v1_name = flattened(name);
-  TRY(make_levels(tree, name));
-  TRY(make_v1(tree.v1_memory(), v1_name));
-  TRY(make_v1(tree.v1_cpu(), v1_name));
-  TRY(make_v1(tree.v1_pids(), v1_name));
-  return open_folders(tree, uid, key);
+  const std::string v1_name = task_cgroup_v1_name(uid, key);
+  const auto make = [&]() -> Outcome<TaskCgroup> {
+    TRY(make_levels(tree, task_cgroup_name(uid, key)));
+    TRY(make_v1(tree.v1_memory(), v1_name));
+    TRY(make_v1(tree.v1_cpu(), v1_name));
+    TRY(make_v1(tree.v1_pids(), v1_name));
+    return open_folders(tree, uid, key);
+  };
+  auto made = make();
+  // What this made is empty and goes; a leftover with processes in it stays, as removing refuses it.
+  if (!made) (void)remove(tree, uid, key);
+  return made;
 }
 
 Outcome<TaskCgroup> TaskCgroup::open(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key) {
@@ -226,17 +263,21 @@ TaskUsage TaskCgroup::usage() const {
   return usage;
 }
 
-Outcome<void> TaskCgroup::remove() const {
-  const auto remove_one = [](int root, const std::string& name) -> Outcome<void> {
-    if (root < 0 || ::unlinkat(root, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return {};
-    return call_failed("removing cgroup " + name);
+Outcome<void> TaskCgroup::remove(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key) {
+  Outcome<void> removed;
+  const auto remove_one = [&removed](int root, const std::string& name) {
+    if (root < 0 || ::unlinkat(root, name.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return;
+    const int error = errno;
+    if (!removed) return;  // the first reason is told
+    removed = failed(error, "removing cgroup " + name + ", which holds " + describe_members(root, name));
   };
-  TRY(remove_one(tree_->unified(), name_));
-  TRY(remove_one(tree_->v1_memory(), v1_name_));
-  TRY(remove_one(tree_->v1_cpu(), v1_name_));
-  TRY(remove_one(tree_->v1_pids(), v1_name_));
-  (void)remove_one(tree_->unified(), name_.substr(0, name_.rfind('/')));
-  (void)remove_one(tree_->unified(), name_.substr(0, name_.find('/')));
+  const std::string name = task_cgroup_name(uid, key);
+  const std::string v1_name = task_cgroup_v1_name(uid, key);
+  remove_one(tree.unified(), name);
+  for (const int root : {tree.v1_memory(), tree.v1_cpu(), tree.v1_pids()}) remove_one(root, v1_name);
+  if (!removed) return removed;
+  ::unlinkat(tree.unified(), name.substr(0, name.rfind('/')).c_str(), AT_REMOVEDIR);
+  ::unlinkat(tree.unified(), name.substr(0, name.find('/')).c_str(), AT_REMOVEDIR);
   return {};
 }
 

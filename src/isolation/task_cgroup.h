@@ -30,12 +30,17 @@ struct TaskUsage {
 
 // "u2001/j5/t0.1": the folder in the unified hierarchy, and what identifies a process's task.
 std::string task_cgroup_name(uint32_t uid, const wire::TaskKey& key);
+// "u2001.j5.t0.1": the folder in each v1 hierarchy.
+std::string task_cgroup_v1_name(uint32_t uid, const wire::TaskKey& key);
 // The key in a path as /proc/PID/cgroup has it, if it lies under `root` ("/tranche") and is well formed.
 bool parse_task_cgroup(std::string_view path, std::string_view root, wire::TaskKey& key, uint32_t& uid);
 
 class TaskCgroup {
  public:
-  // `tree` is borrowed and outlives the result. create: EEXIST if it is there.
+  // `tree` is borrowed and outlives the result. create: the caller has seen that no record names this
+  // attempt, so what lies there under its name is a leftover: an empty one is replaced, with its filter and
+  // counters; one with processes is EEXIST, and the text says who they are. A create that fails leaves
+  // nothing it made.
   static Outcome<TaskCgroup> create(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
   static Outcome<TaskCgroup> open(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
 
@@ -56,8 +61,11 @@ class TaskCgroup {
   bool is_populated() const;
   TaskUsage usage() const;
 
-  // Removes the empty cgroup in all hierarchies and parents that have become empty. EBUSY: not empty yet.
-  Outcome<void> remove() const;
+  // Removes the empty cgroup in all hierarchies and parents that have become empty. EBUSY: not empty yet;
+  // then it is gone from the hierarchies where it could go.
+  Outcome<void> remove() const { return remove(*tree_, uid_, key_); }
+  // The same for one that is not open, or exists in some hierarchies only.
+  static Outcome<void> remove(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
 
  private:
   static Outcome<TaskCgroup> open_folders(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
@@ -65,8 +73,9 @@ class TaskCgroup {
   Outcome<void> set_memory(uint64_t mib) const;
 
   const CgroupTree* tree_ = nullptr;
-  std::string name_;     // u2001/j5/t0.1
-  std::string v1_name_;  // u2001.j5.t0.1
+  uint32_t uid_ = 0;
+  wire::TaskKey key_{};
+  std::string name_;  // u2001/j5/t0.1
   FileDescriptor unified_;
   FileDescriptor events_;
   FileDescriptor v1_memory_;

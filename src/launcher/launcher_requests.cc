@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <set>
 
+#include "base/failpoint.h"
 #include "isolation/mount_view.h"
 #include "launcher/launch_block.h"
 #include "launcher/launcher.h"
@@ -133,9 +134,11 @@ Outcome<void> Launcher::start_shepherd(TaskPlan plan) {
   }
   FileDescriptor own(ends[0]);
   FileDescriptor shepherds(ends[1]);
+  failpoint("shepherd.before_fork");
   const pid_t pid = ::fork();
   if (pid < 0) return call_failed("starting a shepherd");
   if (pid == 0) {
+    set_failpoint_role(FailpointRole::shepherd);
     const isolation::CgroupTree& cgroups = host_.cgroups;
     int kept[] = {shepherds.get(),        plan.launch_block.get(),  plan.client.get(),
                   host_.run_folder.get(), host_.tasks_folder.get(), cgroups.unified(),
@@ -143,6 +146,7 @@ Outcome<void> Launcher::start_shepherd(TaskPlan plan) {
     isolation::close_all_but(kept, std::size(kept));
     run_shepherd(host_, std::move(plan), std::move(shepherds));
   }
+  failpoint("shepherd.forked");
   wire::TaskRecord record{};
   record.key = request.key;
   record.uid = request.uid;

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "base/failpoint.h"
 #include "isolation/process_state.h"
 #include "launcher/hold.h"
 #include "launcher/launcher.h"
@@ -120,6 +121,7 @@ int run(int count, char** arguments) {
     return held ? 0 : fail_with(held.error());
   }
   isolation::reset_signals();
+  arm_failpoints(FailpointRole::launcher);
   auto host = open_host(options);
   if (!host) return fail_with(host.error());
   ::umask(0022);

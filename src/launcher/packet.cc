@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/failpoint.h"
+
 namespace tranche::launcher {
 
 using isolation::FileDescriptor;
@@ -55,8 +57,10 @@ Sent send_packet(int socket, std::string_view bytes, int file) {
 
 void PacketConnection::send_bytes(std::string_view bytes, FileDescriptor file) {
   if (lost_) return;
+  failpoint("message.before_sending");
   if (queue_.empty()) {
     const Sent sent = send_packet(socket_.get(), bytes, file.get());
+    failpoint("message.sent");
     if (sent == Sent::done) return;
     if (sent == Sent::lost) return lose();
   }
@@ -116,7 +120,9 @@ void PacketConnection::on_events(uint32_t events) {
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
   Packet packet;
   if (!lost_ && receive(packet)) {
-    if (!packet.bytes.empty()) on_packet_(packet);
+    if (packet.bytes.empty()) return;
+    failpoint("message.received");
+    on_packet_(packet);
     return;
   }
   lost_ = true;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/failpoint.h"
 #include "launcher/record_file.h"
 
 namespace tranche::launcher {
@@ -67,11 +68,12 @@ void Shepherd::watch_signals() {
   });
 }
 
-void Shepherd::write_record() {
-  if (const auto written = launcher::write_record(host_.tasks_folder.get(), record_); !written) {
-    ::dprintf(STDERR_FILENO, "tranche-shepherd: record %s: %s\n", record_name(record_.key).c_str(),
-              written.error().text.c_str());
-  }
+bool Shepherd::write_record() {
+  const auto written = launcher::write_record(host_.tasks_folder.get(), record_);
+  if (written) return true;
+  ::dprintf(STDERR_FILENO, "tranche-shepherd: record %s: %s\n", record_name(record_.key).c_str(),
+            written.error().text.c_str());
+  return false;
 }
 
 bool Shepherd::has_ended() const {
@@ -90,6 +92,7 @@ void Shepherd::reap() {
     record_.end.max_resident_kib =
         std::max(record_.end.max_resident_kib, static_cast<uint64_t>(usage.ru_maxrss));
     if (pid == record_.task_pid && !main_reaped_) {
+      failpoint("task.waited_for");
       main_reaped_ = true;
       on_main_ended(status, static_cast<uint64_t>(usage.ru_maxrss));
     }
@@ -204,6 +207,7 @@ void Shepherd::check_gone() {
   }
   if (!cgroup_removed_) {
     cgroup_removed_ = cgroup_->remove().has_value();
+    failpoint("cgroup.removed");
     if (!cgroup_removed_) {
       retry_at_ = boot_time_ns() + kRetryNs;
       arm_timer();

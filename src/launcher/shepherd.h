@@ -60,7 +60,7 @@ class Shepherd {
   void arm_timer();
   void check_gone();
   void on_gone();
-  void write_record();
+  bool write_record();  // false: said on standard error
   bool has_ended() const;
   bool is_done() const;
   wire::TaskState state() const { return static_cast<wire::TaskState>(record_.state); }

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/failpoint.h"
 #include "launcher/record_file.h"
 #include "launcher/shepherd.h"
 
@@ -89,6 +90,7 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   if (!cgroup) return StageFailure{StartStage::cgroup, cgroup.error()};
   cgroup_ = std::move(*cgroup);
   cgroup_removed_ = false;
+  failpoint("cgroup.made");
   isolation::TaskLimits limits;
   limits.cpu_milli = plan_.request.cpu_milli;
   limits.cpu_limit_milli = plan_.request.cpu_limit_milli;
@@ -99,6 +101,7 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   const auto filtered = isolation::attach_device_filter(cgroup_->unified(), plan_.nodes);
   if (!filtered) return StageFailure{StartStage::devices, filtered.error()};
 
+  failpoint("device_filter.attached");
   const auto files = make_client_files();
   if (!files) return StageFailure{StartStage::files, files.error()};
   int channel[2];
@@ -109,6 +112,7 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   const FileDescriptor child_end(channel[1]);
   auto born = give_birth(Birth{host_, plan_, block_, *cgroup_, *files, child_end.get()});
   for (FileDescriptor& end : task_ends_) end.close();
+  failpoint("task.born");
   if (!born) return StageFailure{StartStage::cgroup, born.error()};
   main_process_ = std::move(born->process);
   main_reaped_ = false;

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "base/failpoint.h"
 #include "launcher/shepherd.h"
 
 namespace tranche::launcher {
@@ -65,10 +66,18 @@ void Shepherd::on_go(uint64_t id) {
   const uint64_t now = boot_time_ns();
   record_.state = static_cast<uint32_t>(TaskState::running);
   record_.end.started_boottime_ns = now;
+  if (!write_record()) {
+    // A launcher that finds no record of its run would take it for one that never ran, and start it again.
+    record_.state = static_cast<uint32_t>(TaskState::prepared);
+    record_.end.started_boottime_ns = 0;
+    reply(id, EIO, "the task's record cannot be written; is the run folder full?");
+    fail_start(wire::StartStage::cgroup, {EIO, "its record cannot be written; is the run folder full?"});
+    return check_gone();
+  }
   go_given_ = true;
-  write_record();
   time_limit_.start(now);
   (void)!::send(birth_channel_.get(), "g", 1, MSG_NOSIGNAL);
+  failpoint("go.given");
   reply(id, 0);
 }
 

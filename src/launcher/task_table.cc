@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/failpoint.h"
+#include "isolation/cgroup_sweep.h"
 #include "isolation/mount_view.h"
 #include "launcher/record_file.h"
 
@@ -55,6 +57,8 @@ void TaskTable::restore() {
     if (process_start_ticks(record.shepherd_pid) == record.shepherd_start_ticks) watch_process(placed);
     settle(placed);
   }
+  failpoint("restore.records_read");
+  sweep_left_cgroups();
   const int own = ::openat(host_.jobs_folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* folder = own < 0 ? nullptr : ::fdopendir(own);
   if (folder == nullptr) return;
@@ -65,6 +69,21 @@ void TaskTable::restore() {
   }
   ::closedir(folder);
   for (const uint64_t job : jobs) remove_unused_job_space(job);
+}
+
+// A record is written before its cgroup is made and goes after it: a cgroup without one belongs to nobody
+// that anybody will ask for. The cgroups are found first and the records looked for afterwards, as a shepherd
+// that an earlier launcher forked may be making both just now.
+void TaskTable::sweep_left_cgroups() {
+  for (const isolation::FoundCgroup& left : isolation::find_task_cgroups(host_.cgroups)) {
+    if (contains(left.key) || record_exists(host_.tasks_folder.get(), left.key)) continue;
+    const auto removed = isolation::TaskCgroup::remove(host_.cgroups, left.uid, left.key);
+    if (!removed) {
+      ::dprintf(STDERR_FILENO, "tranche-launcher: no task is recorded for a cgroup that is in use: %s\n",
+                removed.error().text.c_str());
+    }
+  }
+  isolation::remove_empty_levels(host_.cgroups);
 }
 
 bool TaskTable::has_task_of(uint64_t job) const {
@@ -237,9 +256,10 @@ int TaskTable::forget(const wire::TaskKey& key) {
   if (found == tasks_.end()) return 0;
   Task& task = *found->second;
   if (task.known.tasks_gone == 0) return EBUSY;
-  const auto cgroup = isolation::TaskCgroup::open(host_.cgroups, task.known.uid, key);
-  if (cgroup && !cgroup->remove()) return EBUSY;
+  if (!isolation::TaskCgroup::remove(host_.cgroups, task.known.uid, key)) return EBUSY;
+  failpoint("forget.cgroup_removed");
   remove_record(host_.tasks_folder.get(), key);
+  failpoint("forget.record_removed");
   // The shepherd may still be giving an interactive client its last output; it ends by itself.
   if (task.shepherd_process) loop_.forget(task.shepherd_process.get());
   tasks_.erase(found);

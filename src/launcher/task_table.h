@@ -20,7 +20,8 @@ class TaskTable {
   TaskTable(EventLoop& loop, const LauncherHost& host, ToDaemon to_daemon);
 
   // Takes up what an earlier launcher left: records whose shepherds live are waited for, others adopted.
-  // Removes shared folders of jobs that have no task. Call after the shepherds' socket listens.
+  // Removes empty cgroups without a record, and shared folders of jobs that have no task. Call after the
+  // shepherds' socket listens.
   void restore();
 
   bool contains(const wire::TaskKey& key) const { return tasks_.contains(order(key)); }
@@ -63,6 +64,7 @@ class TaskTable {
   void tell_changes(Task& task, const wire::TaskRecord& record);
   void answer(uint64_t id, int status, std::string_view text);
   void remove_unused_job_space(uint64_t job);
+  void sweep_left_cgroups();
 
   EventLoop& loop_;
   const LauncherHost& host_;

@@ -1,5 +1,6 @@
 #include "machine/daemon.h"
 
+#include "base/failpoint.h"
 #include "linux/log.h"
 
 namespace tranche::machine {
@@ -37,13 +38,17 @@ Result<void> Daemon::recover() {
   rebooted_ = !last_boot.empty() && last_boot != parts_.boot_id;
   log(LogLevel::info, "recovered",
       {{"rows", rows}, {"jobs", engine_->jobs().all().size()}, {"rebooted", rebooted_}});
+  failpoint("recovery.restored");
   engine_->resume();
 
   gpus_ = std::make_unique<GpuManager>(parts_.reactor, *engine_, parts_.gpus, parts_.config.manage);
   sessions_ = std::make_unique<InteractiveSessions>(parts_.reactor, *engine_);
   releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_);
   runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
-                                                           *sessions_, *releases_, parts_.users});
+                                                           *sessions_, *releases_, parts_.users,
+                                                           parts_.config.task_processes_max});
+  strangers_ = std::make_unique<StrangerWatch>(StrangerWatch::Parts{
+      parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users, parts_.config.scan_interval});
   api_ = std::make_unique<ApiServer>(
       ApiServer::Parts{parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users,
                        parts_.config, [this] { return may_submit(); }, [this] { return reload(); }});
@@ -63,6 +68,7 @@ void Daemon::start(std::function<void()> ready) {
   if (parts_.config.policy != engine_->scheduler().policy())
     engine_->record(PolicyChanged{parts_.config.policy});
   gpus_->discover(std::move(ready));
+  strangers_->start();
 }
 
 Result<api::PolicySummary> Daemon::reload() {

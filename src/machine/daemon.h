@@ -2,7 +2,7 @@
 //
 // With a ManualReactor, a SimulatedHost and a simulated task host the whole of it runs in one process on
 // virtual time. Construction order, each part using those before it:
-//   journal, engine (recovered), gpu manager, sessions, releases, task runner, API
+//   journal, engine (recovered), gpu manager, sessions, releases, task runner, stranger watch, API
 // Threading: the reactor's thread.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "machine/interactive_sessions.h"
 #include "machine/journal.h"
 #include "machine/release_watch.h"
+#include "machine/stranger_watch.h"
 #include "machine/task_runner.h"
 #include "machine/user_directory.h"
 
@@ -62,6 +63,7 @@ class Daemon {
   std::unique_ptr<InteractiveSessions> sessions_;
   std::unique_ptr<ReleaseWatch> releases_;
   std::unique_ptr<TaskRunner> runner_;
+  std::unique_ptr<StrangerWatch> strangers_;
   std::unique_ptr<ApiServer> api_;
 };
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "base/failpoint.h"
 #include "linux/files.h"
 #include "linux/log.h"
 #include "linux/unique_fd.h"
@@ -208,11 +209,14 @@ void Journal::batch_done(const std::shared_ptr<Batch>& batch, const Result<void>
   writing_ = false;
   if (!queue_.empty()) write_next();
   for (Pending& pending : *batch) {
+    failpoint("journal.before_acknowledging");
     if (pending.durable) pending.durable();
+    failpoint("journal.acknowledged");
   }
 }
 
 Result<void> Journal::write(const Batch& batch) {
+  failpoint("journal.begin");
   TRY_ASSIGN(Transaction transaction, database_.begin());
   for (const Pending& pending : batch) {
     if (const auto* note = std::get_if<Note>(&pending.what)) {
@@ -220,8 +224,11 @@ Result<void> Journal::write(const Batch& batch) {
     } else {
       TRY(write_entry(std::get<JournalEntry>(pending.what)));
     }
+    failpoint("journal.row_written");
   }
-  return transaction.commit();
+  TRY(transaction.commit());
+  failpoint("journal.committed");
+  return {};
 }
 
 Result<void> Journal::write_entry(const JournalEntry& entry) {

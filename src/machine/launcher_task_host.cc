@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/failpoint.h"
 #include "linux/log.h"
 #include "linux/unix_socket.h"
 #include "machine/launch_block.h"
@@ -190,7 +191,9 @@ void LauncherTaskHost::send(Message message, wire::LauncherKind kind, Outstandin
   packet.bytes.assign(reinterpret_cast<const char*>(&message), sizeof message);
   packet.file_descriptors = std::move(file_descriptors);
   outbox_.push_back(std::move(packet));
+  failpoint("launcher_message.before_sending");
   flush();
+  failpoint("launcher_message.sent");
 }
 
 void LauncherTaskHost::flush() {
@@ -222,7 +225,9 @@ void LauncherTaskHost::receive() {
       return disconnected();
     }
     if (message->size == 0) return disconnected();
+    failpoint("launcher_message.received");
     dispatch(buffer, message->size);
+    failpoint("launcher_message.handled");
     if (!socket_.is_open()) return;
   }
 }
@@ -311,6 +316,7 @@ void LauncherTaskHost::start(const LaunchPlan& plan, UniqueFd client) {
                   (plan.job_shares ? wire::kStartJobShares : 0) |
                   (plan.memory == MiB{} ? wire::kStartMemoryUnlimited : 0);
   request.cpu_milli = static_cast<uint32_t>(plan.cpu.count());
+  request.pids_limit = plan.processes_max;
   request.memory_mib = static_cast<uint64_t>(plan.memory.count());
   request.time_limit_ns = static_cast<uint64_t>(plan.time_limit.count());
   request.grace_ns = static_cast<uint64_t>(plan.grace.count());

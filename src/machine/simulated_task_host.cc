@@ -138,8 +138,20 @@ void SimulatedTaskHost::list(Listed listed) {
   });
 }
 
-void SimulatedTaskHost::scan(const std::vector<uint32_t>&, Scanned scanned) {
-  reactor_.post([scanned = std::move(scanned)] { scanned(std::vector<NodeHolder>()); });
+void SimulatedTaskHost::scan(const std::vector<uint32_t>& gpu_minors, Scanned scanned) {
+  std::vector<NodeHolder> found;
+  const auto add = [&](const NodeHolder& holder) {
+    if (std::find(gpu_minors.begin(), gpu_minors.end(), holder.gpu_minor) != gpu_minors.end())
+      found.push_back(holder);
+  };
+  for (const auto& [task, minors] : running()) {
+    for (const uint32_t minor : minors) add({tasks_.at(task).record.pid, 2001, minor, task, "train"});
+  }
+  for (const NodeHolder& stranger : strangers_) add(stranger);
+  TaskListener* const listener = listener_;
+  reactor_.post([this, listener, scanned = std::move(scanned), found = std::move(found)] {
+    if (listener_ == listener) scanned(found);
+  });
 }
 
 std::map<TaskKey, std::vector<uint32_t>> SimulatedTaskHost::running() const {

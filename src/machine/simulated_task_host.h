@@ -49,6 +49,8 @@ class SimulatedTaskHost final : public TaskHost {
   // Tasks whose processes exist now, with the GPU minors that they hold.
   std::map<TaskKey, std::vector<uint32_t>> running() const;
   size_t records() const { return tasks_.size(); }
+  // Processes outside of any job, as scan() finds them.
+  std::vector<NodeHolder>& strangers() { return strangers_; }
 
  private:
   struct Task {
@@ -72,6 +74,7 @@ class SimulatedTaskHost final : public TaskHost {
   TaskListener* listener_ = nullptr;
   std::map<TaskKey, Task> tasks_;
   std::map<TaskKey, int> executions_;
+  std::vector<NodeHolder> strangers_;
 };
 
 }  // namespace tranche::machine

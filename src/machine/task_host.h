@@ -30,7 +30,8 @@ struct LaunchPlan {
   std::vector<std::string> environment;  // "NAME=value", complete
   uint32_t umask = 022;
   MilliCpu cpu;
-  MiB memory;  // zero: not limited
+  MiB memory;                  // zero: not limited
+  uint32_t processes_max = 0;  // zero: not limited
   Duration time_limit;
   Duration grace;
   std::vector<uint32_t> gpu_minors;

@@ -107,6 +107,7 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
   plan.umask = request->umask.value_or(022);
   plan.cpu = std::max(spec.task.cpu, MilliCpu(1000));  // the weight; what was not asked for counts as one
   plan.memory = spec.task.memory;
+  plan.processes_max = parts_.task_processes_max;
   plan.time_limit = spec.time_limit;
   plan.grace = spec.grace;
   plan.job_shares = job->tasks.size() > 1;

@@ -31,6 +31,7 @@ class TaskRunner final : public StepObserver, public TaskListener {
     InteractiveSessions& sessions;
     ReleaseWatch& releases;
     UserDirectory& users;
+    uint32_t task_processes_max;
   };
   explicit TaskRunner(Parts parts) : parts_(parts) {}
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/failpoint.h"
 #include "codec/config.h"
 #include "gpu/nvml_host.h"
 #include "linux/files.h"
@@ -196,6 +197,7 @@ int run(const std::vector<std::string>& words) {
     }
   }
   block_service_signals();
+  arm_failpoints(FailpointRole::daemon);
   const Result<void> served = serve(arguments);
   return served ? 0 : complain(served.error());
 }

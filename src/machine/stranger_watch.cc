@@ -1,0 +1,97 @@
+#include "machine/stranger_watch.h"
+
+#include <algorithm>
+
+#include "linux/log.h"
+
+namespace tranche::machine {
+namespace {
+
+// As /etc/login.defs has it on every distribution: below are services.
+constexpr uint32_t kFirstOrdinaryUid = 1000;
+constexpr size_t kNamedMax = 3;
+constexpr Duration kReadingTooOld{30 * kSecond.count()};
+// Begins the reason of every drain of ours, so that a daemon that starts anew knows which ones it made.
+constexpr std::string_view kReason = "used outside of jobs: ";
+
+}  // namespace
+
+void StrangerWatch::start() {
+  if (parts_.interval <= Duration{}) return;
+  again_ = parts_.reactor.at(parts_.reactor.clock().since_boot() + parts_.interval, [this] {
+    start();
+    look();
+  });
+}
+
+void StrangerWatch::look() {
+  std::vector<uint32_t> minors;
+  for (const auto& view : parts_.engine.scheduler().gpus()) minors.push_back(view.gpu->minor);
+  if (minors.empty() || !parts_.host.is_connected()) return;
+  parts_.host.scan(minors, [this](const Result<std::vector<NodeHolder>>& holders) {
+    // Nothing is known without an answer, so nothing changes.
+    if (holders) judge(*holders);
+  });
+}
+
+void StrangerWatch::judge(const std::vector<NodeHolder>& holders) {
+  // Events change the views: each is judged by what was seen.
+  std::vector<uint32_t> minors;
+  for (const auto& view : parts_.engine.scheduler().gpus()) minors.push_back(view.gpu->minor);
+  for (const uint32_t minor : minors) {
+    for (const auto& view : parts_.engine.scheduler().gpus()) {
+      if (view.gpu->minor != minor) continue;
+      std::vector<NodeHolder> strangers;
+      for (const NodeHolder& holder : holders) {
+        if (holder.gpu_minor == minor && is_stranger(holder) && has_context(holder, view.gpu->index))
+          strangers.push_back(holder);
+      }
+      judge_gpu(view, strangers);
+      break;
+    }
+  }
+}
+
+void StrangerWatch::judge_gpu(const scheduler::GpuView& view, const std::vector<NodeHolder>& strangers) {
+  const GpuId gpu = view.gpu->id;
+  const bool ours = view.drained && view.reason.starts_with(kReason);
+  if (strangers.empty()) {
+    if (ours) parts_.engine.record(GpuUndrained{gpu, "tranche"});
+    return;
+  }
+  if (view.drained && !ours) return;
+  const std::string reason = std::string(kReason) + describe(strangers);
+  if (ours && view.reason == reason) return;
+  // What it is called is for administrators, as the log is.
+  log(LogLevel::warning, "gpu_used_outside_of_jobs",
+      {{"gpu", view.gpu->index}, {"who", reason}, {"command", strangers.front().command}});
+  parts_.engine.record(GpuDrained{gpu, "tranche", reason});
+}
+
+// In the cgroup of a task that the log knows: a job's, be it running or on its way out.
+bool StrangerWatch::is_stranger(const NodeHolder& holder) const {
+  if (holder.uid < kFirstOrdinaryUid) return false;
+  return !holder.task.job.is_set() || parts_.engine.jobs().find(holder.task.job) == nullptr;
+}
+
+bool StrangerWatch::has_context(const NodeHolder& holder, uint32_t gpu_index) const {
+  const GpuStatus* status = parts_.gpus.host().status(gpu_index);
+  if (status == nullptr || !status->reading || !status->reading->processes) return true;
+  // What the driver said long ago says nothing about now.
+  if (parts_.reactor.clock().since_boot() - status->reading->taken_at > kReadingTooOld) return true;
+  const auto& listed = *status->reading->processes;
+  return std::any_of(listed.begin(), listed.end(),
+                     [&](const GpuProcess& process) { return process.pid == holder.pid; });
+}
+
+std::string StrangerWatch::describe(const std::vector<NodeHolder>& strangers) {
+  std::string text;
+  for (size_t i = 0; i < strangers.size() && i < kNamedMax; ++i) {
+    text += (i == 0 ? "process " : ", process ") + std::to_string(strangers[i].pid) + " of " +
+            parts_.users.name(strangers[i].uid);
+  }
+  if (strangers.size() > kNamedMax) text += " and " + std::to_string(strangers.size() - kNamedMax) + " more";
+  return text + "; it gets no new job until they end";
+}
+
+}  // namespace tranche::machine
