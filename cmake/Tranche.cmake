@@ -69,3 +69,17 @@ function(tranche_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 300)
 endfunction()
+
+# vendor_headers(API VERSIONS): which versions of the vendor's headers ./setup has fetched for tests, e.g.
+# vendor_headers(cuda versions) -> 11.8;12.9;13.5, each in .headers/<api>-<version>. Empty: none.
+function(vendor_headers api versions)
+  file(GLOB folders CONFIGURE_DEPENDS RELATIVE "${CMAKE_SOURCE_DIR}/.headers" "${CMAKE_SOURCE_DIR}/.headers/${api}-*")
+  list(TRANSFORM folders REPLACE "^${api}-" "")
+  set(${versions} ${folders} PARENT_SCOPE)
+endfunction()
+
+# skipped_test(NAME REASON): a test that cannot run here, counted by its name.
+function(skipped_test name reason)
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${reason}")
+  set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "skipped:")
+endfunction()
