@@ -1,9 +1,9 @@
 // Who may use how much device memory: tasks, their limits, and what each process of them was granted.
 //
-// Units: bytes, in multiples of TRANCHE_GUARD_UNIT. Threading: one thread. Ownership: a Task owns its page's mapping.
-// Invariant, held by every function: for each task and GPU, the sum of granted() over its slots is at most the
-// limit, unless the limit was lowered below what was charged. `granted` is this process's own record; what the
-// page says is a hint of the job's, clamped to it.
+// Units: bytes, in multiples of TRANCHE_GUARD_UNIT. Threading: one thread. Ownership: a Task owns its page's
+// mapping. Invariant, held by every function: for each task and GPU, the sum of granted() over its slots is
+// at most the limit, unless the limit was lowered below what was charged. `granted` is this process's own
+// record; what the page says is a hint of the job's, clamped to it.
 #pragma once
 
 #include <array>
@@ -19,7 +19,8 @@ namespace tranche::arbiter {
 // The mapped lease page of one task.
 class LeasePage {
  public:
-  // `file` is a memfd that is sealed against shrinking: a job that could would end us with SIGBUS. Null otherwise.
+  // `file` is a memfd that is sealed against shrinking: a job that could would end us with SIGBUS. Null
+  // otherwise.
   static std::unique_ptr<LeasePage> map(int file);
   ~LeasePage();
   LeasePage(const LeasePage&) = delete;

@@ -1,5 +1,5 @@
-// tranche-arbiter: the ledger of device memory, a process of its own, so that the daemon's upgrades and the jobs'
-// allocations never meet. Runs as the daemon's user, without any capability.
+// tranche-arbiter: the ledger of device memory, a process of its own, so that the daemon's upgrades and the
+// jobs' allocations never meet. Runs as the daemon's user, without any capability.
 #include <getopt.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -15,7 +15,6 @@ namespace {
 constexpr uint32_t kMaxConnectionsOfUser = 8192;
 constexpr size_t kMaxControlPeers = 8192;  // a shepherd a task, and the daemon
 
-
 // The struct in a packet over zeroes: what a newer peer adds is ignored, what an older lacks reads 0.
 template <class Message>
 bool decode(const ReceivedPacket& packet, Message& message) {
@@ -77,7 +76,8 @@ void Server::run_once(int timeout_ms) {
   (*callback)(event.events);
 }
 
-// --- shepherds and the daemon -------------------------------------------------------------------------------
+// --- shepherds and the daemon
+// -------------------------------------------------------------------------------
 
 void Server::accept_control() {
   OwnedFile socket(::accept4(control_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -141,8 +141,8 @@ int32_t Server::register_task(uint32_t uid, ReceivedPacket& packet) {
   if (tasks_.contains(key)) return 0;  // its shepherd lost the connection, not we the task
   std::unique_ptr<LeasePage> page = LeasePage::map(packet.files[1].get());
   if (!packet.files[0] || page == nullptr) return EINVAL;
-  auto task = std::unique_ptr<Task>(
-      new Task{TaskLedger(request, std::move(page)), std::move(packet.files[0]), std::move(packet.files[1]), {}, {}});
+  auto task = std::unique_ptr<Task>(new Task{
+      TaskLedger(request, std::move(page)), std::move(packet.files[0]), std::move(packet.files[1]), {}, {}});
   Task& added = *task;
   tasks_.emplace(key, std::move(task));
   for (const uint32_t slot : added.ledger.adopt()) {
@@ -208,7 +208,8 @@ void Server::end_task(Key key) {
   tasks_.erase(found);
 }
 
-// --- guards -------------------------------------------------------------------------------------------------
+// --- guards
+// -------------------------------------------------------------------------------------------------
 
 void Server::accept_guard(Task& task) {
   OwnedFile socket(::accept4(task.listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -259,7 +260,8 @@ bool Server::welcome(Task& task, Connection& connection, const ReceivedPacket& p
     if (hello.slot != 0 && task.ledger.resume(before, connection.peer.pid, hello.image)) {
       connection.slot = static_cast<int>(before);
     } else {
-      connection.slot = task.ledger.enter(connection.peer.pid, hello.image, start_ticks_of(connection.peer.pid));
+      connection.slot =
+          task.ledger.enter(connection.peer.pid, hello.image, start_ticks_of(connection.peer.pid));
     }
     if (connection.slot < 0) reply.status = EAGAIN;
   }

@@ -1,8 +1,9 @@
 // The arbiter's server: shepherds and the daemon on its control socket, guards on the sockets of their tasks.
 //
-// One thread, one packet of one peer at a time, and no call that waits: a peer that floods, stops reading or is
-// stopped costs the others a turn of the loop at most. The ledger forgets a process when its pidfd says that it is
-// dead, by when the kernel has closed its files, the driver's among them; a closed connection alone frees nothing.
+// One thread, one packet of one peer at a time, and no call that waits: a peer that floods, stops reading or
+// is stopped costs the others a turn of the loop at most. The ledger forgets a process when its pidfd says
+// that it is dead, by when the kernel has closed its files, the driver's among them; a closed connection
+// alone frees nothing.
 #pragma once
 
 #include <functional>

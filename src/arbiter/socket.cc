@@ -77,9 +77,7 @@ bool send_packet(int socket, const void* bytes, size_t size, int file) {
   return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(size);
 }
 
-OwnedFile open_process(int32_t pid) {
-  return OwnedFile(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
+OwnedFile open_process(int32_t pid) { return OwnedFile(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))); }
 
 uint64_t start_ticks_of(int32_t pid) {
   char path[64];

@@ -1,5 +1,6 @@
-// What this process has allocated: address -> how much, on which GPU. Sharded and open-addressed, so that a free
-// costs the same with 20 or 20,000 live blocks. Threading: any thread; a shard is locked for a few loads.
+// What this process has allocated: address -> how much, on which GPU. Sharded and open-addressed, so that a
+// free costs the same with 20 or 20,000 live blocks. Threading: any thread; a shard is locked for a few
+// loads.
 #pragma once
 
 #include <stdbool.h>

@@ -12,7 +12,8 @@
 enum { MEASURE_TRIES = 100 };
 
 struct Account {
-  uint64_t blocks;    // bytes of pages that blocks lie in, and other charges known exactly; the driver counts them too
+  uint64_t blocks;    // bytes of pages that blocks lie in, and other charges known exactly; the driver counts
+                      // them too
   uint64_t managed;   // bytes that the driver may or may not count
   uint64_t overhead;  // measured: what the driver holds for us beside blocks
   uint64_t activity;  // low half: calls under way; high half: calls that ended
@@ -47,7 +48,8 @@ static bool take(int gpu, uint64_t bytes) {
   return gpu >= 0 && relieve(gpu) && lease_take(gpu, bytes);
 }
 
-// --- blocks -------------------------------------------------------------------------------------------------
+// --- blocks
+// -------------------------------------------------------------------------------------------------
 
 CUresult charge_begin(struct Charge* charge, int gpu, uint64_t bytes) {
   charge->gpu = gpu;
@@ -78,7 +80,8 @@ static uint64_t cost_of_entry(CUdeviceptr address, uint64_t bytes) {
 static uint64_t cost_of_exit(const struct Block* block) {
   if (block->bytes >= BLOCK_PAGE) return pages_of(block->address % BLOCK_PAGE + block->bytes) * BLOCK_PAGE;
   uint64_t cost = 0;
-  for (uint64_t page = block->address / BLOCK_PAGE; page <= (block->address + block->bytes - 1) / BLOCK_PAGE; ++page) {
+  for (uint64_t page = block->address / BLOCK_PAGE; page <= (block->address + block->bytes - 1) / BLOCK_PAGE;
+       ++page) {
     if (pages_leave(page)) cost += BLOCK_PAGE;
   }
   return cost;
@@ -87,7 +90,8 @@ static uint64_t cost_of_exit(const struct Block* block) {
 static CUresult keep_block(struct Charge* charge, const struct Block* block, CUresult (*undo)(CUdeviceptr)) {
   const bool managed = block->kind == BLOCK_MANAGED;
   const uint64_t cost = managed ? charge->taken : cost_of_entry(block->address, block->bytes);
-  const bool held = (cost <= charge->taken || take(charge->gpu, cost - charge->taken)) && blocks_insert(block);
+  const bool held =
+      (cost <= charge->taken || take(charge->gpu, cost - charge->taken)) && blocks_insert(block);
   if (held) {
     if (charge->taken > cost) lease_give_back(charge->gpu, charge->taken - cost);
     charge->cost = cost;
@@ -100,8 +104,8 @@ static CUresult keep_block(struct Charge* charge, const struct Block* block, CUr
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult charge_end(struct Charge* charge, CUresult result, CUdeviceptr address, uint64_t bytes, enum BlockKind kind,
-                    CUresult (*undo)(CUdeviceptr)) {
+CUresult charge_end(struct Charge* charge, CUresult result, CUdeviceptr address, uint64_t bytes,
+                    enum BlockKind kind, CUresult (*undo)(CUdeviceptr)) {
   if (!charge->counted) return result;
   if (result == CUDA_SUCCESS) {
     const struct Block block = {address, bytes, (int16_t)charge->gpu, (int16_t)kind, charge->pool};
@@ -155,7 +159,8 @@ void charge_less(int gpu, uint64_t bytes) {
   lease_give_back(gpu, bytes);
 }
 
-// --- what is measured ---------------------------------------------------------------------------------------
+// --- what is measured
+// ---------------------------------------------------------------------------------------
 
 static CUresult enter_measured(struct Measured* measured, int gpu) {
   measured->gpu = gpu;
@@ -239,7 +244,8 @@ bool measured_end(struct Measured* measured, bool called) {
 
 uint64_t measured_overhead(int gpu) { return accounts[gpu].overhead; }
 
-// --- contexts that go, and memory that can be spared ----------------------------------------------------------
+// --- contexts that go, and memory that can be spared
+// ----------------------------------------------------------
 
 static bool driver_knows(const struct Block* block) {
   static CUresult (*attribute_of)(void*, int, CUdeviceptr);

@@ -1,7 +1,9 @@
-// The order of every allocation: take from the lease, call the driver, then commit or roll back. Never look first
-// and take later. Also what the driver holds beside blocks (contexts, modules, arrays, graphs): that is measured.
+// The order of every allocation: take from the lease, call the driver, then commit or roll back. Never look
+// first and take later. Also what the driver holds beside blocks (contexts, modules, arrays, graphs): that is
+// measured.
 //
-// Threading: any thread. Calls of the driver that come back into the guard in the same thread are let through.
+// Threading: any thread. Calls of the driver that come back into the guard in the same thread are let
+// through.
 #pragma once
 
 #include <stdbool.h>
@@ -19,10 +21,10 @@ struct Charge {
 
 // Takes what `bytes` cost at most. CUDA_ERROR_OUT_OF_MEMORY: refused, the driver is not to be called.
 CUresult charge_begin(struct Charge* charge, int gpu, uint64_t bytes);
-// After the driver's call: `result` is its answer and is what the program gets, but for a block that turned out to
-// cost more than there is: `undo` is then called with it. Keeps the block under its address.
-CUresult charge_end(struct Charge* charge, CUresult result, CUdeviceptr address, uint64_t bytes, enum BlockKind kind,
-                    CUresult (*undo)(CUdeviceptr));
+// After the driver's call: `result` is its answer and is what the program gets, but for a block that turned
+// out to cost more than there is: `undo` is then called with it. Keeps the block under its address.
+CUresult charge_end(struct Charge* charge, CUresult result, CUdeviceptr address, uint64_t bytes,
+                    enum BlockKind kind, CUresult (*undo)(CUdeviceptr));
 
 // Freeing: `begin` takes the block out of the table before the driver may give its address to another thread.
 // False: not ours, let through.
@@ -35,9 +37,9 @@ bool charge_more(int gpu, uint64_t bytes);
 bool charge_more_now(int gpu, uint64_t bytes);  // without asking pools to give back first
 void charge_less(int gpu, uint64_t bytes);
 
-// A call whose cost only the driver knows. `measured_begin` takes an estimate; `measured_end` reads what the driver
-// says that this process holds, and charges that. False from `measured_end`: it took more than there was; the caller
-// undoes it, and says so by measured_begin/measured_end around the undoing.
+// A call whose cost only the driver knows. `measured_begin` takes an estimate; `measured_end` reads what the
+// driver says that this process holds, and charges that. False from `measured_end`: it took more than there
+// was; the caller undoes it, and says so by measured_begin/measured_end around the undoing.
 struct Measured {
   int gpu;
   uint64_t estimate;

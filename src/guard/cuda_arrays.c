@@ -1,4 +1,5 @@
-// Arrays and mipmapped arrays: how the driver lays them out is its own, so their size is estimated, then measured.
+// Arrays and mipmapped arrays: how the driver lays them out is its own, so their size is estimated, then
+// measured.
 #include "guard/charge.h"
 #include "guard/cuda_wrappers.h"
 #include "guard/devices.h"
@@ -27,7 +28,8 @@ static uint64_t format_bytes(int format) {
 
 static bool level_bytes(uint64_t width, uint64_t height, uint64_t depth, uint64_t element, uint64_t* bytes) {
   uint64_t row = 0;
-  if (__builtin_mul_overflow(width == 0 ? 1 : width, element, &row) || row > UINT64_MAX - ROW_STEP) return false;
+  if (__builtin_mul_overflow(width == 0 ? 1 : width, element, &row) || row > UINT64_MAX - ROW_STEP)
+    return false;
   row = (row + ROW_STEP - 1) / ROW_STEP * ROW_STEP;
   return !__builtin_mul_overflow(row, height == 0 ? 1 : height, &row) &&
          !__builtin_mul_overflow(row, depth == 0 ? 1 : depth, bytes) && *bytes <= UINT64_MAX - BLOCK_PAGE;
@@ -80,7 +82,8 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESC
 
 static CUresult destroyed(CUresult result) {
   struct Measured measured;
-  if (result != CUDA_SUCCESS || measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS || measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS)
+    return result;
   measured_end(&measured, true);
   return result;
 }

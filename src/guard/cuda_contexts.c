@@ -30,11 +30,11 @@ static CUresult end_context(struct Measured* measured, CUresult result, CUcontex
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-#define CREATE_CONTEXT(device, ...)                            \
-  struct Measured measured;                                    \
-  uint64_t before = 0;                                         \
+#define CREATE_CONTEXT(device, ...)                                                \
+  struct Measured measured;                                                        \
+  uint64_t before = 0;                                                             \
   const CUresult begun = begin_context(&measured, gpu_of_device(device), &before); \
-  if (begun != CUDA_SUCCESS) return begun;                     \
+  if (begun != CUDA_SUCCESS) return begun;                                         \
   return end_context(&measured, real(__VA_ARGS__), context, before)
 
 CUresult cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {
@@ -148,15 +148,16 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   return measured_end(&measured, result == CUDA_SUCCESS) ? result : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// --- modules and libraries ------------------------------------------------------------------------------------
+// --- modules and libraries
+// ------------------------------------------------------------------------------------
 
-#define LOAD(handle, undo, call)                                                                     \
-  struct Measured measured;                                                                          \
-  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), kModuleEstimate);       \
-  if (begun != CUDA_SUCCESS) return begun;                                                           \
-  const CUresult result = call;                                                                      \
-  if (measured_end(&measured, result == CUDA_SUCCESS) || result != CUDA_SUCCESS) return result;      \
-  undo(*handle);                                                                                     \
+#define LOAD(handle, undo, call)                                                                \
+  struct Measured measured;                                                                     \
+  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), kModuleEstimate);  \
+  if (begun != CUDA_SUCCESS) return begun;                                                      \
+  const CUresult result = call;                                                                 \
+  if (measured_end(&measured, result == CUDA_SUCCESS) || result != CUDA_SUCCESS) return result; \
+  undo(*handle);                                                                                \
   return CUDA_ERROR_OUT_OF_MEMORY
 
 CUresult cuModuleLoad(CUmodule* module, const char* file) {
@@ -167,7 +168,8 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   REAL(cuModuleLoadData)
   LOAD(module, cuModuleUnload, real(module, image));
 }
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, void* options, void* values) {
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, void* options,
+                            void* values) {
   REAL(cuModuleLoadDataEx)
   LOAD(module, cuModuleUnload, real(module, image, count, options, values));
 }
@@ -175,8 +177,8 @@ CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
   REAL(cuModuleLoadFatBinary)
   LOAD(module, cuModuleUnload, real(module, image));
 }
-CUresult cuLibraryLoadData(CUlibrary* library, const void* code, void* jit, void* jit_values, unsigned jit_count,
-                           void* options, void* values, unsigned count) {
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, void* jit, void* jit_values,
+                           unsigned jit_count, void* options, void* values, unsigned count) {
   REAL(cuLibraryLoadData)
   LOAD(library, cuLibraryUnload, real(library, code, jit, jit_values, jit_count, options, values, count));
 }
@@ -187,11 +189,11 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* file, void* jit, 
 }
 
 // Lazily loaded code takes its memory at first use.
-#define FIRST_USE(call)                                                                              \
-  struct Measured measured;                                                                          \
-  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), 0);                     \
-  if (begun != CUDA_SUCCESS) return begun;                                                           \
-  const CUresult result = call;                                                                      \
+#define FIRST_USE(call)                                                          \
+  struct Measured measured;                                                      \
+  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), 0); \
+  if (begun != CUDA_SUCCESS) return begun;                                       \
+  const CUresult result = call;                                                  \
   return measured_end(&measured, result == CUDA_SUCCESS) ? result : CUDA_ERROR_OUT_OF_MEMORY
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
@@ -205,7 +207,8 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary libra
 
 static CUresult unloaded(CUresult result) {
   struct Measured measured;
-  if (result != CUDA_SUCCESS || measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS) return result;
+  if (result != CUDA_SUCCESS || measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS)
+    return result;
   measured_end(&measured, true);
   return result;
 }

@@ -17,13 +17,15 @@ CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   CUresult result = charge_begin(&charge, gpu_of_current_context(), bytes);
   if (result != CUDA_SUCCESS) return result;
   result = real(address, bytes);
-  return charge_end(&charge, result, result == CUDA_SUCCESS ? *address : 0, bytes, BLOCK_DEVICE, undo_allocation);
+  return charge_end(&charge, result, result == CUDA_SUCCESS ? *address : 0, bytes, BLOCK_DEVICE,
+                    undo_allocation);
 }
 
 // The driver rounds rows up to its pitch, which is known only afterwards; what it took more is taken then.
 enum { PITCH_STEP = 512 };
 
-CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height, unsigned element) {
+CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
+                            unsigned element) {
   REAL(cuMemAllocPitch_v2)
   struct Charge charge;
   uint64_t most = 0;
@@ -33,7 +35,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
   if (result != CUDA_SUCCESS) return result;
   result = real(address, pitch, width, height, element);
   const uint64_t bytes = result == CUDA_SUCCESS ? (uint64_t)*pitch * height : 0;
-  return charge_end(&charge, result, result == CUDA_SUCCESS ? *address : 0, bytes, BLOCK_DEVICE, undo_allocation);
+  return charge_end(&charge, result, result == CUDA_SUCCESS ? *address : 0, bytes, BLOCK_DEVICE,
+                    undo_allocation);
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
@@ -42,7 +45,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
   CUresult result = charge_begin(&charge, gpu_of_current_context(), bytes);
   if (result != CUDA_SUCCESS) return result;
   result = real(address, bytes, flags);
-  return charge_end(&charge, result, result == CUDA_SUCCESS ? *address : 0, bytes, BLOCK_MANAGED, undo_allocation);
+  return charge_end(&charge, result, result == CUDA_SUCCESS ? *address : 0, bytes, BLOCK_MANAGED,
+                    undo_allocation);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
@@ -55,7 +59,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   return result;
 }
 
-// --- stream-ordered ---------------------------------------------------------------------------------------------
+// --- stream-ordered
+// ---------------------------------------------------------------------------------------------
 
 static CUmemoryPool current_pool(void) {
   static CUresult (*device_of)(CUdevice*);
@@ -110,7 +115,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
   return keep_in_pool(&charge, result, address, bytes, pool);
 }
 
-CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                                      CUstream stream) {
   REAL(cuMemAllocFromPoolAsync_ptsz)
   struct Charge charge;
   CUresult result = charge_begin(&charge, gpu_of_current_context(), bytes);

@@ -1,5 +1,5 @@
-// Functions that programs ask the driver for by name: the driver's own resolver decides which one a name, a CUDA
-// version and a default stream mean, and the wrapper is chosen by the address that it returns.
+// Functions that programs ask the driver for by name: the driver's own resolver decides which one a name, a
+// CUDA version and a default stream mean, and the wrapper is chosen by the address that it returns.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -29,7 +29,9 @@ static unsigned place_of(const void* address) {
 // This library as programs see it: a name that is hidden here (fit.c) is not wrapped.
 static void* own_library(void) {
   Dl_info info;
-  return dladdr((void*)(uintptr_t)&cuMemAlloc_v2, &info) == 0 ? 0 : dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  return dladdr((void*)(uintptr_t)&cuMemAlloc_v2, &info) == 0
+             ? 0
+             : dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
 }
 
 static void build(void) {

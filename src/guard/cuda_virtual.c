@@ -1,5 +1,6 @@
-// Virtual memory management: physical memory has a handle, is mapped anywhere and often, and goes when its last
-// handle is released and its last mapping is undone. Charged to the process that made it; who imports pays nothing.
+// Virtual memory management: physical memory has a handle, is mapped anywhere and often, and goes when its
+// last handle is released and its last mapping is undone. Charged to the process that made it; who imports
+// pays nothing.
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -100,7 +101,8 @@ CUresult cuMemRelease(CUmemHandle handle) {
   return result;
 }
 
-CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemHandle handle, unsigned long long flags) {
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemHandle handle,
+                  unsigned long long flags) {
   REAL(cuMemMap)
   struct Mapping* mapping = calloc(1, sizeof *mapping);
   if (mapping == 0) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -1,7 +1,8 @@
-// tranche-guard-fit: makes the guard's libraries fit one driver. Programs learn what a driver can do by looking for
-// names, so a name that this driver does not have must not be found in the guard either: its entry in the copy's table
-// of symbols becomes an undefined one, which look-ups skip. `--without NAME` hides a name that the driver has: the
-// driver's own function is found then (for tests: a guard that lacks one hook).
+// tranche-guard-fit: makes the guard's libraries fit one driver. Programs learn what a driver can do by
+// looking for names, so a name that this driver does not have must not be found in the guard either: its
+// entry in the copy's table of symbols becomes an undefined one, which look-ups skip. `--without NAME` hides
+// a name that the driver has: the driver's own function is found then (for tests: a guard that lacks one
+// hook).
 //
 //   tranche-guard-fit GUARD_LIBRARY DRIVER_LIBRARY COPY [--without NAME]...
 #include <elf.h>
@@ -35,8 +36,8 @@ static bool read_file(const char* path, struct Image* image) {
   struct stat status;
   if (file < 0 || fstat(file, &status) != 0) return fail(path, strerror(errno));
   image->size = (size_t)status.st_size;
-  void* memory = image->size == 0 ? MAP_FAILED
-                                  : mmap(0, image->size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+  void* memory =
+      image->size == 0 ? MAP_FAILED : mmap(0, image->size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
   close(file);
   if (memory == MAP_FAILED) return fail(path, "cannot be mapped");
   image->bytes = memory;
@@ -60,8 +61,9 @@ static bool find_symbols(const char* path, struct Image* image) {
     const Elf64_Shdr* table = &sections[i];
     if (table->sh_type != SHT_DYNSYM || table->sh_link >= header->e_shnum) continue;
     const Elf64_Shdr* names = &sections[table->sh_link];
-    if (!inside(image, table->sh_offset, table->sh_size) || !inside(image, names->sh_offset, names->sh_size) ||
-        names->sh_size == 0 || image->bytes[names->sh_offset + names->sh_size - 1] != 0) {
+    if (!inside(image, table->sh_offset, table->sh_size) ||
+        !inside(image, names->sh_offset, names->sh_size) || names->sh_size == 0 ||
+        image->bytes[names->sh_offset + names->sh_size - 1] != 0) {
       break;
     }
     image->symbols = (void*)(image->bytes + table->sh_offset);
@@ -79,7 +81,8 @@ static const char* name_of(const struct Image* image, const Elf64_Sym* symbol) {
 
 static bool defines(const struct Image* image, const char* name) {
   for (size_t i = 0; i < image->symbol_count; ++i) {
-    if (image->symbols[i].st_shndx != SHN_UNDEF && strcmp(name_of(image, &image->symbols[i]), name) == 0) return true;
+    if (image->symbols[i].st_shndx != SHN_UNDEF && strcmp(name_of(image, &image->symbols[i]), name) == 0)
+      return true;
   }
   return false;
 }
@@ -109,7 +112,8 @@ static int hide(struct Image* guard, const struct Image* driver, char* const* wi
 // A new file renamed into place: a library that a process has mapped is never written to.
 static bool write_copy(const char* path, const struct Image* image) {
   char temporary[4096];
-  if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary) return fail(path, "too long");
+  if (snprintf(temporary, sizeof temporary, "%s.new", path) >= (int)sizeof temporary)
+    return fail(path, "too long");
   unlink(temporary);
   const int file = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0) return fail(temporary, strerror(errno));

@@ -61,7 +61,8 @@ static void disconnect(void) {
   self.down_until_ms = now_ms() + TRY_AGAIN_MS;
 }
 
-// --- fork: the child has a copy of the page and of the socket, and a right to neither ------------------------------
+// --- fork: the child has a copy of the page and of the socket, and a right to neither
+// ------------------------------
 
 static void before_fork(void) { pthread_mutex_lock(&self.mutex); }
 static void in_parent(void) { pthread_mutex_unlock(&self.mutex); }
@@ -77,7 +78,8 @@ static void in_child(void) {
   pthread_mutex_unlock(&self.mutex);
 }
 
-// --- one question, one answer ---------------------------------------------------------------------------------
+// --- one question, one answer
+// ---------------------------------------------------------------------------------
 
 static struct tranche_guard_header header_of(uint16_t kind, size_t size) {
   struct tranche_guard_header header = {(uint32_t)size, TRANCHE_GUARD_VERSION, kind, self.next_id++};
@@ -114,7 +116,8 @@ static bool receive(void* answer, size_t size, uint64_t id, int* file) {
   }
 }
 
-static bool exchange(const void* question, size_t question_size, void* answer, size_t answer_size, int* file) {
+static bool exchange(const void* question, size_t question_size, void* answer, size_t answer_size,
+                     int* file) {
   if (send(self.socket, question, question_size, MSG_NOSIGNAL) != (ssize_t)question_size) return false;
   return receive(answer, answer_size, ((const struct tranche_guard_header*)question)->id, file);
 }
@@ -129,7 +132,8 @@ static bool open_socket(void) {
   // Connecting does not wait for a full queue; answers are waited for.
   if (connect(file, (const struct sockaddr*)&address, sizeof address) != 0 || fcntl(file, F_SETFL, 0) != 0 ||
       setsockopt(file, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait) != 0 ||
-      setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) != 0 || !file_status(file, &self.identity)) {
+      setsockopt(file, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) != 0 ||
+      !file_status(file, &self.identity)) {
     close(file);
     return false;
   }
@@ -164,7 +168,8 @@ static bool introduce(void) {
   struct tranche_guard_welcome welcome;
   int page = -1;
   bool good = exchange(&hello, sizeof hello, &welcome, sizeof welcome, &page);
-  good = good && welcome.status == 0 && welcome.gpu_count <= TRANCHE_GUARD_MAX_GPUS && take_slot(&welcome, page);
+  good =
+      good && welcome.status == 0 && welcome.gpu_count <= TRANCHE_GUARD_MAX_GPUS && take_slot(&welcome, page);
   if (page >= 0) close(page);
   if (good) {
     self.welcome = welcome;
@@ -215,7 +220,8 @@ static bool know_gpus(void) {
   return known;
 }
 
-// --- the lease words --------------------------------------------------------------------------------------------
+// --- the lease words
+// --------------------------------------------------------------------------------------------
 
 static uint64_t units_of(uint64_t bytes) { return (bytes + TRANCHE_GUARD_UNIT - 1) / TRANCHE_GUARD_UNIT; }
 
@@ -223,7 +229,8 @@ static bool take_granted(uint64_t* word, uint64_t units) {
   uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
   for (;;) {
     if ((seen & UINT32_MAX) + units > seen >> 32) return false;
-    if (__atomic_compare_exchange_n(word, &seen, seen + units, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return true;
+    if (__atomic_compare_exchange_n(word, &seen, seen + units, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+      return true;
   }
 }
 
@@ -240,7 +247,8 @@ bool lease_take(int gpu, uint64_t bytes) {
   if (__atomic_load_n(&self.slot, __ATOMIC_ACQUIRE) == 0) know_gpus();
   struct tranche_guard_slot* slot = __atomic_load_n(&self.slot, __ATOMIC_ACQUIRE);
   if (slot == 0) return false;
-  // Another thread, or another process that was in need, may be quicker than we are: a bounded number of times.
+  // Another thread, or another process that was in need, may be quicker than we are: a bounded number of
+  // times.
   for (int tries = 0; tries < 16; ++tries) {
     if (take_granted(&slot->lease[gpu], units)) return true;
     if (!ask_for_more(gpu, bytes)) return false;
@@ -259,12 +267,14 @@ bool lease_pressure(void) {
   return __atomic_exchange_n(&slot->pressure, 0, __ATOMIC_ACQ_REL) != 0;
 }
 
-// --- what the arbiter knows ---------------------------------------------------------------------------------------
+// --- what the arbiter knows
+// ---------------------------------------------------------------------------------------
 
 int lease_gpu_of(const uint8_t uuid[16]) {
   if (!know_gpus()) return LEASE_GPU_UNKNOWN;
   for (uint32_t i = 0; i < self.welcome.gpu_count; ++i) {
-    if (memcmp(self.welcome.gpus[i].uuid, uuid, 16) == 0) return self.welcome.gpus[i].limit_bytes == 0 ? LEASE_GPU_UNCOUNTED : (int)i;
+    if (memcmp(self.welcome.gpus[i].uuid, uuid, 16) == 0)
+      return self.welcome.gpus[i].limit_bytes == 0 ? LEASE_GPU_UNCOUNTED : (int)i;
   }
   return LEASE_GPU_UNCOUNTED;
 }

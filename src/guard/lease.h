@@ -1,8 +1,10 @@
-// What this process may use of each counted GPU, and what the task uses of it: the guard's end of wire/guard.h.
+// What this process may use of each counted GPU, and what the task uses of it: the guard's end of
+// wire/guard.h.
 //
-// Units: bytes in, whole TRANCHE_GUARD_UNITs charged. Threading: any thread; taking and giving back are lock-free,
-// asking the arbiter is one thread at a time. Fork: the child starts without a connection. Nothing here waits longer
-// than a second for the arbiter; without it what was granted may be used, and more is refused.
+// Units: bytes in, whole TRANCHE_GUARD_UNITs charged. Threading: any thread; taking and giving back are
+// lock-free, asking the arbiter is one thread at a time. Fork: the child starts without a connection. Nothing
+// here waits longer than a second for the arbiter; without it what was granted may be used, and more is
+// refused.
 #pragma once
 
 #include <stdbool.h>
@@ -32,7 +34,8 @@ void lease_report_context(int gpu, uint64_t bytes);
 int32_t lease_own_pid(void);
 // Process ids of the task, at most `room`; -1: not known.
 int lease_pids(int32_t* pids, int room);
-// Whether another process of the task needs what this one can spare; asked once, then false until raised again.
+// Whether another process of the task needs what this one can spare; asked once, then false until raised
+// again.
 bool lease_pressure(void);
 
 // A library that only looks takes no slot. Called before anything else of this file.

@@ -1,4 +1,5 @@
-// What management tools see inside a job: the job's limit and charge as the GPU's memory, and its own processes only.
+// What management tools see inside a job: the job's limit and charge as the GPU's memory, and its own
+// processes only.
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -11,7 +12,8 @@
 
 __attribute__((constructor)) static void look_only(void) { lease_be_viewer(); }
 
-// --- which GPU a device handle is -------------------------------------------------------------------------------
+// --- which GPU a device handle is
+// -------------------------------------------------------------------------------
 
 enum { MOST_DEVICES = 256, UUID_TEXT = 96 };
 static struct {
@@ -73,7 +75,8 @@ static int gpu_of(nvmlDevice device) {
   return gpu;
 }
 
-// --- memory -----------------------------------------------------------------------------------------------------
+// --- memory
+// -----------------------------------------------------------------------------------------------------
 
 static void charged_of(int gpu, uint64_t* limit, uint64_t* charged) {
   struct Usage usage;
@@ -103,7 +106,8 @@ GUARD_EXPORT nvmlReturn nvmlDeviceGetMemoryInfo_v2(nvmlDevice device, nvmlMemory
   return NVML_SUCCESS;
 }
 
-// --- processes ----------------------------------------------------------------------------------------------------
+// --- processes
+// ----------------------------------------------------------------------------------------------------
 
 struct Own {
   int32_t pids[TRANCHE_GUARD_MAX_PROCESSES];
@@ -173,11 +177,11 @@ static nvmlReturn list_own(List real, nvmlDevice device, uint32_t* count, void* 
   return result;
 }
 
-#define PROCESS_LIST(name, type)                                                       \
-  GUARD_EXPORT nvmlReturn name(nvmlDevice device, uint32_t* count, type* entries);     \
-  nvmlReturn name(nvmlDevice device, uint32_t* count, type* entries) {                 \
-    REAL_NVML_OF(name)                                                                 \
-    return list_own((List)(void*)real, device, count, entries, sizeof(type));          \
+#define PROCESS_LIST(name, type)                                                   \
+  GUARD_EXPORT nvmlReturn name(nvmlDevice device, uint32_t* count, type* entries); \
+  nvmlReturn name(nvmlDevice device, uint32_t* count, type* entries) {             \
+    REAL_NVML_OF(name)                                                             \
+    return list_own((List)(void*)real, device, count, entries, sizeof(type));      \
   }
 
 PROCESS_LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfoV1)
@@ -191,7 +195,8 @@ PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v2, nvmlProcessInfoV2)
 PROCESS_LIST(nvmlDeviceGetMPSComputeRunningProcesses_v3, nvmlProcessInfoV2)
 
 // Lists whose array the caller gives in a struct: filled by the driver, then thinned out in place.
-GUARD_EXPORT nvmlReturn nvmlDeviceGetRunningProcessDetailList(nvmlDevice device, nvmlProcessDetailList* list) {
+GUARD_EXPORT nvmlReturn nvmlDeviceGetRunningProcessDetailList(nvmlDevice device,
+                                                              nvmlProcessDetailList* list) {
   REAL_NVML_OF(nvmlDeviceGetRunningProcessDetailList)
   const nvmlReturn result = real(device, list);
   if (result != NVML_SUCCESS || list->processes == 0 || gpu_of(device) == LEASE_GPU_UNCOUNTED) return result;
@@ -199,7 +204,8 @@ GUARD_EXPORT nvmlReturn nvmlDeviceGetRunningProcessDetailList(nvmlDevice device,
   return NVML_SUCCESS;
 }
 
-GUARD_EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(nvmlDevice device, nvmlProcessUtilizationSample* samples,
+GUARD_EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(nvmlDevice device,
+                                                        nvmlProcessUtilizationSample* samples,
                                                         uint32_t* count, unsigned long long last_seen_us) {
   REAL_NVML_OF(nvmlDeviceGetProcessUtilization)
   const nvmlReturn result = real(device, samples, count, last_seen_us);
@@ -208,11 +214,12 @@ GUARD_EXPORT nvmlReturn nvmlDeviceGetProcessUtilization(nvmlDevice device, nvmlP
   return NVML_SUCCESS;
 }
 
-GUARD_EXPORT nvmlReturn nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice device, nvmlProcessesUtilization* list) {
+GUARD_EXPORT nvmlReturn nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice device,
+                                                              nvmlProcessesUtilization* list) {
   REAL_NVML_OF(nvmlDeviceGetProcessesUtilizationInfo)
   const nvmlReturn result = real(device, list);
   if (result != NVML_SUCCESS || list->processes == 0 || gpu_of(device) == LEASE_GPU_UNCOUNTED) return result;
-  list->count =
-      keep_own(list->processes, list->count, sizeof *list->processes, offsetof(nvmlProcessUtilizationInfo, pid));
+  list->count = keep_own(list->processes, list->count, sizeof *list->processes,
+                         offsetof(nvmlProcessUtilizationInfo, pid));
   return NVML_SUCCESS;
 }

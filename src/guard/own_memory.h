@@ -1,5 +1,5 @@
-// What the driver says that this process holds on a GPU, from its management library. Slow (tens of microseconds):
-// for contexts, modules and the like only. Threading: any thread.
+// What the driver says that this process holds on a GPU, from its management library. Slow (tens of
+// microseconds): for contexts, modules and the like only. Threading: any thread.
 #pragma once
 
 #include <stdint.h>

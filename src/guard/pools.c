@@ -46,7 +46,8 @@ void pools_left(uint32_t place, uint64_t cost) {
 static bool reserved_of(CUmemoryPool handle, uint64_t* bytes) {
   static CUresult (*attribute_of)(CUmemoryPool, int, void*);
   if (attribute_of == 0) *(void**)&attribute_of = real_cuda("cuMemPoolGetAttribute");
-  return attribute_of != 0 && attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
+  return attribute_of != 0 &&
+         attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
 }
 
 static bool settle(struct Pool* pool) {

@@ -1,5 +1,5 @@
-// Memory pools: a block in a pool is charged as any block; what the pool has reserved beyond its blocks (slack) is
-// charged beside them, from the pool's own attribute. Threading: any thread.
+// Memory pools: a block in a pool is charged as any block; what the pool has reserved beyond its blocks
+// (slack) is charged beside them, from the pool's own attribute. Threading: any thread.
 #pragma once
 
 #include <stdbool.h>

@@ -2,7 +2,8 @@
 
 #include <dlfcn.h>
 
-// The oldest C library that the guard loads on is 2.17: names that moved since are asked for by their old version.
+// The oldest C library that the guard loads on is 2.17: names that moved since are asked for by their old
+// version.
 __asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
 __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 

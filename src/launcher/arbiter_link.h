@@ -1,5 +1,6 @@
-// A shepherd's way to the arbiter: it makes the task's listening socket and lease page (wire/guard.h), registers
-// them, and registers them again with the next arbiter, so that neither is lost while the shepherd lives.
+// A shepherd's way to the arbiter: it makes the task's listening socket and lease page (wire/guard.h),
+// registers them, and registers them again with the next arbiter, so that neither is lost while the shepherd
+// lives.
 #pragma once
 
 #include <string>

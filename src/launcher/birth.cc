@@ -160,8 +160,8 @@ Failure execute_failure(const char* command, int error) {
   using wire::StartStage;
   must(birth, StartStage::cgroup, birth.cgroup.join_v1());
   // Not even a copy of the shepherd's ends: its death must be seen by the launcher and by wait_for_word.
-  int kept[] = {birth.channel,        birth.files.input,    birth.files.output, birth.files.error,
-                birth.files.terminal, birth.arbiter_socket};
+  int kept[] = {birth.channel,     birth.files.input,    birth.files.output,
+                birth.files.error, birth.files.terminal, birth.arbiter_socket};
   isolation::close_all_but(kept, std::size(kept));
   must(birth, StartStage::namespaces, enter_namespaces(birth));
   must(birth, StartStage::identity, start_session(birth));

@@ -335,10 +335,12 @@ void LauncherTaskHost::start(const LaunchPlan& plan, UniqueFd client) {
   request.terminal_columns = plan.terminal_columns;
   request.gpu_count = static_cast<uint16_t>(plan.gpu_minors.size());
   std::copy(plan.gpu_minors.begin(), plan.gpu_minors.end(), request.gpu_minors);
-  if (plan.memory_shares.size() > wire::kMaxGpusPerTask) return refuse(true, "more parts than one task can have (64)");
+  if (plan.memory_shares.size() > wire::kMaxGpusPerTask)
+    return refuse(true, "more parts than one task can have (64)");
   for (const MemoryShare& share : plan.memory_shares) {
     wire::MemoryShare& target = request.shares[request.share_count++];
-    if (!parse_device_uuid(share.uuid, target.uuid)) return refuse(false, "GPU " + share.uuid + " has no proper UUID");
+    if (!parse_device_uuid(share.uuid, target.uuid))
+      return refuse(false, "GPU " + share.uuid + " has no proper UUID");
     target.limit_bytes = static_cast<uint64_t>(share.limit.count()) << 20;
   }
 

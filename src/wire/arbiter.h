@@ -1,9 +1,11 @@
-// The protocol between the arbiter and those that tell it who may use how much: shepherds (root), which register
-// their task with its listening socket, and the daemon, which changes limits and asks what is charged.
+// The protocol between the arbiter and those that tell it who may use how much: shepherds (root), which
+// register their task with its listening socket, and the daemon, which changes limits and asks what is
+// charged.
 //
-// Transport: AF_UNIX SOCK_SEQPACKET on `<run-dir>/arbiter.sock`, one struct a packet, host byte order. The socket
-// belongs to the daemon's user, mode 0600; the arbiter also looks at SO_PEERCRED: root may do all, the daemon's
-// user all but register. Every request is answered by one ArbiterReply of the same id, Usage by entries first.
+// Transport: AF_UNIX SOCK_SEQPACKET on `<run-dir>/arbiter.sock`, one struct a packet, host byte order. The
+// socket belongs to the daemon's user, mode 0600; the arbiter also looks at SO_PEERCRED: root may do all, the
+// daemon's user all but register. Every request is answered by one ArbiterReply of the same id, Usage by
+// entries first.
 //
 // Growth: as in launcher.h. A shepherd outlives releases.
 #pragma once
@@ -18,11 +20,11 @@ inline constexpr uint16_t kArbiterProtocolVersion = 1;
 inline constexpr uint32_t kMaxArbiterMessage = 8192;
 
 enum class ArbiterKind : uint16_t {
-  register_task = 1,  // RegisterTask, with the task's listening socket and its lease page (guard.h); again after
-                      // the arbiter's restart
-  forget_task = 2,    // ForgetTask: the task is over, no process of it is left
-  set_limit = 3,      // SetMemoryLimit
-  usage = 4,          // MessageHeader alone -> UsageEntry..., ArbiterReply
+  register_task = 1,  // RegisterTask, with the task's listening socket and its lease page (guard.h); again
+                      // after the arbiter's restart
+  forget_task = 2,  // ForgetTask: the task is over, no process of it is left
+  set_limit = 3,    // SetMemoryLimit
+  usage = 4,        // MessageHeader alone -> UsageEntry..., ArbiterReply
   reply = 64,
   usage_entry = 65,
 };

@@ -1,18 +1,19 @@
 // The protocol between the guard, inside a job's processes, and the arbiter. The guard is C: this header is
 // read by C and C++ alike.
 //
-// Transport: AF_UNIX SOCK_SEQPACKET, one struct a packet, host byte order. The socket is the task's own: it lies
-// at TRANCHE_GUARD_SOCKET in the task's mount namespace and nowhere else, so whoever connects is of that task;
-// nothing in a message can name another. The peer's process is what SO_PEERCRED says.
+// Transport: AF_UNIX SOCK_SEQPACKET, one struct a packet, host byte order. The socket is the task's own: it
+// lies at TRANCHE_GUARD_SOCKET in the task's mount namespace and nowhere else, so whoever connects is of that
+// task; nothing in a message can name another. The peer's process is what SO_PEERCRED says.
 //
 // Conversation: the guard asks, the arbiter answers each request once with the same id. Nothing else is ever
 // sent, so a guard that does not read, or is stopped, costs the arbiter nothing.
 //
-// The lease page: one sealed memfd a task, made and kept by its shepherd, so that it outlives the arbiter; mapped by
-// the arbiter and by every process of the task, each of which has a slot. A slot's words say how much device
-// memory the process may take without asking. The guard moves `used`, the arbiter moves `granted`, both by
-// compare-and-swap of the whole word, so unused memory is taken back from a process that sleeps or is stopped.
-// The arbiter keeps its own record of what it granted: what a job writes there can only misstate that same task.
+// The lease page: one sealed memfd a task, made and kept by its shepherd, so that it outlives the arbiter;
+// mapped by the arbiter and by every process of the task, each of which has a slot. A slot's words say how
+// much device memory the process may take without asking. The guard moves `used`, the arbiter moves
+// `granted`, both by compare-and-swap of the whole word, so unused memory is taken back from a process that
+// sleeps or is stopped. The arbiter keeps its own record of what it granted: what a job writes there can only
+// misstate that same task.
 //
 // Growth: fields are added at the end, kinds get new numbers; a receiver copies what it knows over zeroes.
 #pragma once
@@ -36,14 +37,14 @@ enum {
 };
 
 enum tranche_guard_kind {
-  TRANCHE_GUARD_HELLO = 1,    // tranche_guard_hello
-  TRANCHE_GUARD_WELCOME = 2,  // tranche_guard_welcome, with the page's memfd when status is 0
-  TRANCHE_GUARD_LEASE = 3,    // tranche_guard_lease
-  TRANCHE_GUARD_USAGE = 4,    // tranche_guard_gpu_request
-  TRANCHE_GUARD_PIDS = 5,     // tranche_guard_header alone
-  TRANCHE_GUARD_CONTEXT = 6,  // tranche_guard_context: what one context was measured to take
-  TRANCHE_GUARD_ANSWER = 7,   // tranche_guard_answer: to LEASE, CONTEXT and USAGE
-  TRANCHE_GUARD_PID_LIST = 8, // tranche_guard_pid_list: to PIDS
+  TRANCHE_GUARD_HELLO = 1,     // tranche_guard_hello
+  TRANCHE_GUARD_WELCOME = 2,   // tranche_guard_welcome, with the page's memfd when status is 0
+  TRANCHE_GUARD_LEASE = 3,     // tranche_guard_lease
+  TRANCHE_GUARD_USAGE = 4,     // tranche_guard_gpu_request
+  TRANCHE_GUARD_PIDS = 5,      // tranche_guard_header alone
+  TRANCHE_GUARD_CONTEXT = 6,   // tranche_guard_context: what one context was measured to take
+  TRANCHE_GUARD_ANSWER = 7,    // tranche_guard_answer: to LEASE, CONTEXT and USAGE
+  TRANCHE_GUARD_PID_LIST = 8,  // tranche_guard_pid_list: to PIDS
 };
 
 struct tranche_guard_header {
@@ -117,8 +118,8 @@ struct tranche_guard_pid_list {
   int32_t pids[TRANCHE_GUARD_MAX_PROCESSES];
 };
 
-// The lease page is an array of TRANCHE_GUARD_MAX_PROCESSES slots. A lease word is (granted << 32 | used), in units
-// of TRANCHE_GUARD_UNIT bytes: up to 16 TiB.
+// The lease page is an array of TRANCHE_GUARD_MAX_PROCESSES slots. A lease word is (granted << 32 | used), in
+// units of TRANCHE_GUARD_UNIT bytes: up to 16 TiB.
 struct tranche_guard_slot {
   int32_t pid;        // 0: free
   uint32_t pressure;  // raised by the arbiter: give back what you do not need
