@@ -4,22 +4,23 @@
 
 #include "guard/abi.h"
 
-#define GUARD_WRAPPERS(X)                                                                                   \
-  X(cuGetProcAddress)                                                                                       \
-  X(cuGetProcAddress_v2) X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2)        \
-      X(cuMemAllocAsync) X(cuMemAllocAsync_ptsz) X(cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz) \
-          X(cuMemFreeAsync) X(cuMemFreeAsync_ptsz) X(cuMemPoolTrimTo) X(cuMemPoolDestroy) X(cuMemCreate)    \
-              X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(cuMemRetainAllocationHandle) X(cuArrayCreate_v2)  \
-                  X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                         \
-                      X(cuMipmappedArrayDestroy) X(cuCtxCreate) X(cuCtxCreate_v2) X(cuCtxCreate_v3)         \
-                          X(cuCtxCreate_v4) X(cuCtxDestroy) X(cuCtxDestroy_v2) X(cuCtxSetLimit)             \
-                              X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                      \
-                                  X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset)                \
-                                      X(cuDevicePrimaryCtxReset_v2) X(cuModuleLoad) X(cuModuleLoadData)     \
-                                          X(cuModuleLoadDataEx) X(cuModuleLoadFatBinary) X(cuModuleUnload)  \
-                                              X(cuModuleGetGlobal_v2) X(cuLibraryLoadData)                  \
-                                                  X(cuLibraryLoadFromFile) X(cuLibraryUnload)               \
-                                                      X(cuLibraryGetGlobal) X(cuMemGetInfo_v2)              \
+#define GUARD_WRAPPERS(X)                                                                                  \
+  X(cuGetProcAddress)                                                                                      \
+  X(cuGetProcAddress_v2)                                                                                   \
+  X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocAsync)           \
+      X(cuMemAllocAsync_ptsz) X(cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz) X(cuMemFreeAsync) \
+          X(cuMemFreeAsync_ptsz) X(cuMemPoolTrimTo) X(cuMemPoolDestroy) X(cuMemCreate) X(cuMemRelease)     \
+              X(cuMemMap) X(cuMemUnmap) X(cuMemRetainAllocationHandle) X(cuArrayCreate_v2)                 \
+                  X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                        \
+                      X(cuMipmappedArrayDestroy) X(cuCtxCreate) X(cuCtxCreate_v2) X(cuCtxCreate_v3)        \
+                          X(cuCtxCreate_v4) X(cuCtxDestroy) X(cuCtxDestroy_v2) X(cuCtxSetLimit)            \
+                              X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                     \
+                                  X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset)               \
+                                      X(cuDevicePrimaryCtxReset_v2) X(cuModuleLoad) X(cuModuleLoadData)    \
+                                          X(cuModuleLoadDataEx) X(cuModuleLoadFatBinary) X(cuModuleUnload) \
+                                              X(cuModuleGetGlobal_v2) X(cuLibraryLoadData)                 \
+                                                  X(cuLibraryLoadFromFile) X(cuLibraryUnload)              \
+                                                      X(cuLibraryGetGlobal) X(cuMemGetInfo_v2)             \
                                                           X(cuDeviceTotalMem_v2)
 
 GUARD_EXPORT CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags);
