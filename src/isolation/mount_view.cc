@@ -14,6 +14,7 @@
 #include <cerrno>
 
 #include "isolation/file.h"
+#include "wire/guard.h"
 
 namespace tranche::isolation {
 namespace {
@@ -33,6 +34,67 @@ Outcome<void> mount_shared_memory(const std::string& shared_folder) {
     if (::mount("mqueue", "/dev/mqueue", "mqueue", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
       return call_failed("mounting /dev/mqueue");
     }
+  }
+  return {};
+}
+
+struct GuardedLibrary {
+  const char* name;          // of the driver, and of the guard in its place
+  const char* private_name;  // of the driver's, in TRANCHE_GUARD_FOLDER; the guard folder has a link to it
+};
+constexpr GuardedLibrary kGuardedLibraries[] = {{"libcuda.so.1", "driver-cuda.so"},
+                                                {"libnvidia-ml.so.1", "driver-nvml.so"}};
+
+Outcome<void> bind_file(const std::string& source, const std::string& target) {
+  if (::mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    return call_failed("binding " + source + " on " + target);
+  }
+  return {};
+}
+
+// The driver's own file of that name, whatever links lead to it.
+Outcome<std::string> driver_file(const MountView& view, const GuardedLibrary& library) {
+  const std::string folder =
+      view.driver_library_folder.empty() ? view.library_folder : view.driver_library_folder;
+  char real[PATH_MAX];
+  if (::realpath((folder + "/" + library.name).c_str(), real) == nullptr) {
+    return call_failed("finding the driver's " + std::string(library.name) + " in " + folder);
+  }
+  return std::string(real);
+}
+
+// The driver's libraries under their private names, before anything covers them.
+Outcome<void> keep_driver_libraries(const MountView& view) {
+  if (::mount("tmpfs", TRANCHE_GUARD_FOLDER, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=64k") != 0) {
+    return call_failed("mounting " TRANCHE_GUARD_FOLDER);
+  }
+  for (const GuardedLibrary& library : kGuardedLibraries) {
+    TRY_ASSIGN(const std::string real, driver_file(view, library));
+    const std::string kept = std::string(TRANCHE_GUARD_FOLDER "/") + library.private_name;
+    TRY(open_at(AT_FDCWD, kept.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0644));
+    TRY(bind_file(real, kept));
+  }
+  return {};
+}
+
+Outcome<void> lay_libraries(const MountView& view) {
+  std::string layers = "lowerdir=";
+  for (const std::string& folder : {view.guard_folder, view.driver_library_folder}) {
+    if (!folder.empty()) layers += folder + ":";
+  }
+  layers += view.library_folder;
+  if (::mount("overlay", view.library_folder.c_str(), "overlay", MS_RDONLY, layers.c_str()) != 0) {
+    return call_failed("laying the driver's libraries over " + view.library_folder);
+  }
+  return {};
+}
+
+// Programs that name the driver's file by its full path get the guard as well.
+Outcome<void> cover_driver_files(const MountView& view) {
+  for (const GuardedLibrary& library : kGuardedLibraries) {
+    TRY_ASSIGN(const std::string real, driver_file(view, library));
+    if (real == view.library_folder + "/" + library.name) continue;  // the guard's own already
+    TRY(bind_file(view.guard_folder + "/" + library.name, real));
   }
   return {};
 }
@@ -68,13 +130,17 @@ Outcome<void> build_mount_view(const MountView& view) {
   if (::mount(nullptr, "/", nullptr, MS_SLAVE | MS_REC, nullptr) != 0)
     return call_failed("detaching mounts from the host");
   TRY(mount_shared_memory(view.shared_memory_folder));
-  if (!view.driver_library_folder.empty()) {
-    const std::string layers = "lowerdir=" + view.driver_library_folder + ":" + view.library_folder;
-    if (::mount("overlay", view.library_folder.c_str(), "overlay", MS_RDONLY, layers.c_str()) != 0) {
-      return call_failed("laying " + view.driver_library_folder + " over " + view.library_folder);
-    }
-  }
+  if (!view.guard_folder.empty()) TRY(keep_driver_libraries(view));
+  if (!view.driver_library_folder.empty() || !view.guard_folder.empty()) TRY(lay_libraries(view));
+  if (!view.guard_folder.empty()) TRY(cover_driver_files(view));
   if (!view.hidden_folder.empty()) ::umount2(view.hidden_folder.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  return {};
+}
+
+Outcome<void> make_guard_mount_point() {
+  if (::mkdir(TRANCHE_GUARD_FOLDER, 0755) != 0 && errno != EEXIST)
+    return call_failed("making " TRANCHE_GUARD_FOLDER);
+  TRY(open_root_folder_at(AT_FDCWD, TRANCHE_GUARD_FOLDER));
   return {};
 }
 

@@ -12,11 +12,15 @@ struct MountView {
   std::string shared_memory_folder;   // bound on /dev/shm; empty: a new tmpfs of the task's own
   std::string driver_library_folder;  // laid over library_folder, read-only; empty: none
   std::string library_folder;         // where this system keeps its libraries
+  std::string guard_folder;           // with the guard's libraries, laid over all of these; empty: no guard
   std::string hidden_folder;          // detached if it is a mount point; empty: none
 };
 
 // Called by a process that has just entered a mount namespace of its own, as root.
 Outcome<void> build_mount_view(const MountView& view);
+
+// The place in the task's view for its way to the arbiter (wire/guard.h): made on the host, empty there.
+Outcome<void> make_guard_mount_point();
 
 // The folder that libc.so.6 was loaded from, as "/usr/lib/x86_64-linux-gnu".
 Outcome<std::string> find_library_folder();

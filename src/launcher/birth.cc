@@ -10,9 +10,11 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <iterator>
 
 #include "isolation/loop_filter.h"
@@ -20,6 +22,7 @@
 #include "isolation/process_state.h"
 #include "isolation/user_file.h"
 #include "launcher/packet.h"
+#include "wire/guard.h"
 
 namespace tranche::launcher {
 namespace {
@@ -45,6 +48,19 @@ void must(const Birth& birth, wire::StartStage stage, Outcome<void> outcome) {
   if (!outcome) give_up(birth, stage, outcome.error());
 }
 
+// Exists in this mount namespace only: who connects is of this task.
+Outcome<void> name_arbiter_socket(int file) {
+  constexpr int kQueue = 128;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, TRANCHE_GUARD_SOCKET, sizeof TRANCHE_GUARD_SOCKET);
+  if (::bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::chmod(TRANCHE_GUARD_SOCKET, 0666) != 0 || ::listen(file, kQueue) != 0) {
+    return call_failed("making the task's socket to the arbiter");
+  }
+  return {};
+}
+
 Outcome<void> enter_namespaces(const Birth& birth) {
   const std::string jobs = birth.host.options.run_folder + "/jobs";
   const std::string job = jobs + "/" + std::to_string(birth.plan.request.key.job);
@@ -52,12 +68,14 @@ Outcome<void> enter_namespaces(const Birth& birth) {
   view.driver_library_folder = birth.host.options.driver_library_folder;
   view.library_folder = birth.host.library_folder;
   view.hidden_folder = jobs;
+  if (birth.arbiter_socket >= 0) view.guard_folder = birth.host.guard_folder;
   if (has(birth, wire::kStartJobShares)) {
     view.shared_memory_folder = job + "/shm";
     TRY_ASSIGN(const FileDescriptor ipc, isolation::open_at(AT_FDCWD, (job + "/ipc").c_str(), O_RDONLY));
     if (::setns(ipc.get(), CLONE_NEWIPC) != 0) return call_failed("entering the job's IPC namespace");
   }
-  return isolation::build_mount_view(view);
+  TRY(isolation::build_mount_view(view));
+  return birth.arbiter_socket < 0 ? Outcome<void>() : name_arbiter_socket(birth.arbiter_socket);
 }
 
 Outcome<void> start_session(const Birth& birth) {
@@ -142,8 +160,8 @@ Failure execute_failure(const char* command, int error) {
   using wire::StartStage;
   must(birth, StartStage::cgroup, birth.cgroup.join_v1());
   // Not even a copy of the shepherd's ends: its death must be seen by the launcher and by wait_for_word.
-  int kept[] = {birth.channel, birth.files.input, birth.files.output, birth.files.error,
-                birth.files.terminal};
+  int kept[] = {birth.channel,     birth.files.input,    birth.files.output,
+                birth.files.error, birth.files.terminal, birth.arbiter_socket};
   isolation::close_all_but(kept, std::size(kept));
   must(birth, StartStage::namespaces, enter_namespaces(birth));
   must(birth, StartStage::identity, start_session(birth));

@@ -30,7 +30,8 @@ struct Birth {
   const LaunchBlock& block;
   const isolation::TaskCgroup& cgroup;
   TaskFiles files;
-  int channel = -1;  // the child's end
+  int channel = -1;         // the child's end
+  int arbiter_socket = -1;  // unbound: gets its name in the task's own view; -1: no guard
 };
 
 struct BornProcess {

@@ -58,6 +58,17 @@ Outcome<void> check_driver_folder(LauncherHost& host) {
   return {};
 }
 
+// Made by who starts us (tranche-guard-fit); without it tasks with a part of a GPU are held to nothing.
+Outcome<void> find_guard(LauncherHost& host) {
+  const std::string folder = host.options.run_folder + "/guard";
+  if (::access((folder + "/libcuda.so.1").c_str(), R_OK) != 0) return {};
+  TRY(isolation::open_root_folder_at(AT_FDCWD, folder.c_str()));
+  TRY(isolation::make_guard_mount_point());
+  TRY_ASSIGN(host.library_folder, isolation::find_library_folder());
+  host.guard_folder = folder;
+  return {};
+}
+
 }  // namespace
 
 Outcome<LauncherHost> open_host(const Options& options) {
@@ -71,6 +82,7 @@ Outcome<LauncherHost> open_host(const Options& options) {
   TRY(check_driver_folder(host));
   TRY_ASSIGN(host.cgroups, isolation::CgroupTree::open(options.cgroup_root));
   TRY(open_run_folder(host));
+  TRY(find_guard(host));
   return host;
 }
 

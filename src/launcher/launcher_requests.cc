@@ -42,6 +42,7 @@ Outcome<void> check_start(const wire::StartRequest& request) {
   if (request.gpu_count > wire::kMaxGpusPerTask) return failed(EINVAL, "Start: more than 64 GPUs");
   const std::set<uint32_t> distinct(request.gpu_minors, request.gpu_minors + request.gpu_count);
   if (distinct.size() != request.gpu_count) return failed(EINVAL, "Start: a GPU is named twice");
+  if (request.share_count > wire::kMaxGpusPerTask) return failed(EINVAL, "Start: more than 64 shares");
   return {};
 }
 
@@ -99,7 +100,7 @@ void Launcher::on_start(Packet& packet) {
 
 Outcome<TaskPlan> Launcher::plan_start(Packet& packet) {
   TaskPlan plan;
-  if (!packet.decode(plan.request)) return failed(EINVAL, "Start: too short");
+  if (!packet.decode(plan.request, wire::kStartRequestFirstSize)) return failed(EINVAL, "Start: too short");
   const wire::StartRequest& request = plan.request;
   TRY(check_start(request));
   if (tasks_.contains(request.key) || record_exists(host_.tasks_folder.get(), request.key)) {

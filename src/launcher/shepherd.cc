@@ -36,7 +36,8 @@ Shepherd::Shepherd(const LauncherHost& host, TaskPlan plan, FileDescriptor launc
                             arm_timer();
                           },
                       .detached = [] {},
-                      .finished = [this] { client_done_ = true; }}) {
+                      .finished = [this] { client_done_ = true; }}),
+      arbiter_(loop_, host.options.run_folder) {
   const wire::StartRequest& request = plan_.request;
   record_.key = request.key;
   record_.uid = request.uid;
@@ -225,6 +226,7 @@ void Shepherd::on_gone() {
   }
   record_.tasks_gone = 1;
   write_record();
+  arbiter_.forget();
   link_.send(make_event<wire::TaskEvent>(LauncherKind::tasks_gone));
   // A launcher that came meanwhile has read an older record: it must hear of the end. If none is there, the
   // next one reads this record, because it listens before it reads.

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "isolation/task_cgroup.h"
+#include "launcher/arbiter_link.h"
 #include "launcher/birth.h"
 #include "launcher/client_stream.h"
 #include "launcher/launcher_link.h"
@@ -82,6 +83,7 @@ class Shepherd {
   LauncherLink link_;
   BootTimer timer_;
   ClientStream client_;
+  ArbiterLink arbiter_;
   LaunchBlock block_;
   std::optional<isolation::TaskCgroup> cgroup_;
   isolation::FileDescriptor signals_;

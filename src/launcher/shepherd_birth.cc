@@ -110,7 +110,11 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   }
   birth_channel_ = FileDescriptor(channel[0]);
   const FileDescriptor child_end(channel[1]);
-  auto born = give_birth(Birth{host_, plan_, block_, *cgroup_, *files, child_end.get()});
+  if (!host_.guard_folder.empty() && plan_.request.share_count != 0) {
+    const auto made = arbiter_.make_files(plan_.request);
+    if (!made) return StageFailure{StartStage::devices, made.error()};
+  }
+  auto born = give_birth(Birth{host_, plan_, block_, *cgroup_, *files, child_end.get(), arbiter_.socket()});
   for (FileDescriptor& end : task_ends_) end.close();
   failpoint("task.born");
   if (!born) return StageFailure{StartStage::cgroup, born.error()};
@@ -161,6 +165,7 @@ void Shepherd::on_prepared() {
   record_.task_start_ticks = process_start_ticks(record_.task_pid);
   record_.state = static_cast<uint32_t>(TaskState::prepared);
   write_record();
+  arbiter_.start();
   link_.send(make_event<wire::TaskEvent>(LauncherKind::prepared));
 }
 

@@ -1,5 +1,6 @@
 #include "machine/api_server.h"
 #include "machine/doctor.h"
+#include "machine/fences.h"
 
 namespace tranche::machine {
 
@@ -19,7 +20,7 @@ void ApiServer::status(Call& call) {
   report.state_hash = scheduler.state_hash();
   report.mode = parts_.config.emulated == EmulatedNodes::yes ? "system, emulated" : "system";
   report.tiers = {"whole GPUs: enforced by the kernel's device filter",
-                  "fractions: unenforced, nothing holds a job to its part yet"};
+                  "fractions: " + fraction_fence(parts_.config.run_dir).sentence};
   call.responder.respond(json_response(200, api::encode(report)));
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/quantity_text.h"
 #include "linux/log.h"
+#include "machine/fences.h"
 
 namespace tranche::machine {
 namespace {
@@ -60,7 +61,8 @@ void ApiServer::handle(HttpRequest request, Responder responder) {
 }
 
 ViewSource ApiServer::view_source() const {
-  return {parts_.engine, parts_.gpus, parts_.users, parts_.reactor.clock()};
+  return {parts_.engine, parts_.gpus, parts_.users, parts_.reactor.clock(),
+          fraction_fence(parts_.config.run_dir).tier};
 }
 
 HttpResponse json_response(int status, std::string body) {

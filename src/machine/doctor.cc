@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "linux/files.h"
+#include "machine/fences.h"
 
 namespace tranche::machine {
 namespace {
@@ -86,11 +87,10 @@ DoctorCheck privilege_check() {
   return {"privileges", CheckStatus::ok, "the daemon runs without any capability", ""};
 }
 
-DoctorCheck tier_check() {
-  return {"fences", CheckStatus::ok,
-          "whole GPUs are enforced by the device filter; fractions are unenforced: nothing holds a job to "
-          "its part yet",
-          ""};
+DoctorCheck tier_check(const DaemonConfig& config) {
+  const FractionFence fence = fraction_fence(config.run_dir);
+  return {"fences", fence.remedy.empty() ? CheckStatus::ok : CheckStatus::warn,
+          "whole GPUs are enforced by the device filter; fractions are " + fence.sentence, fence.remedy};
 }
 
 }  // namespace
@@ -98,7 +98,7 @@ DoctorCheck tier_check() {
 api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuManager& gpus,
                           const TaskHost& tasks, const std::string& journal_trouble) {
   return {{driver_check(gpus), gpu_check(engine, gpus), launcher_check(tasks),
-           journal_check(config, journal_trouble), cgroup_check(), privilege_check(), tier_check()}};
+           journal_check(config, journal_trouble), cgroup_check(), privilege_check(), tier_check(config)}};
 }
 
 }  // namespace tranche::machine

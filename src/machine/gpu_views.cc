@@ -4,6 +4,7 @@
 #include "codec/config.h"
 #include "linux/files.h"
 #include "linux/process_identity.h"
+#include "machine/fences.h"
 #include "machine/views.h"
 
 namespace tranche::machine {
@@ -58,7 +59,7 @@ std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::
       for (const Slice& slice : task.slices) {
         if (slice.gpu != view.gpu->id) continue;
         rows.push_back(
-            {key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory, tier_of(slice.kind)});
+            {key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory, tier_of(slice.kind, source.fraction_tier)});
       }
     }
   }

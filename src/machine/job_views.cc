@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "machine/fences.h"
 #include "machine/launch_environment.h"
 #include "machine/task_facts.h"
 #include "machine/views.h"
@@ -59,7 +60,7 @@ void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& 
   summary.gpu = spec.task.gpu;
   const bool holds = !is_final(job.state) && job.state != JobState::pending && job.state != JobState::held;
   if (holds || is_final(job.state)) summary.gpus = held_gpus(source, job);
-  if (spec.task.gpu.count > 0) summary.tier = tier_of(spec.task.gpu.kind);
+  if (spec.task.gpu.count > 0) summary.tier = tier_of(spec.task.gpu.kind, source.fraction_tier);
   summary.submitted = job.submitted;
   if (job.started.is_set()) summary.started = job.started;
   if (job.ended.is_set()) summary.ended = job.ended;
@@ -98,10 +99,6 @@ api::TaskDetail task_detail(const ViewSource& source, const TaskEntry& task, boo
 }
 
 }  // namespace
-
-api::Tier tier_of(SliceKind kind) {
-  return kind == SliceKind::fraction ? api::Tier::unenforced : api::Tier::enforced;
-}
 
 api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, const Caller& caller,
                             bool with_reason) {

@@ -134,6 +134,23 @@ TaskRecord record_of(const wire::TaskRecord& from) {
   return record;
 }
 
+// "GPU-8-4-4-4-12" or "MIG-...", as NVML spells what CUDA gives as 16 bytes.
+bool parse_device_uuid(std::string_view text, uint8_t (&uuid)[16]) {
+  const size_t dash = text.find('-');
+  if (dash == std::string_view::npos) return false;
+  size_t digits = 0;
+  for (const char c : text.substr(dash + 1)) {
+    if (c == '-') continue;
+    const char lower = static_cast<char>(c | 0x20);
+    const int value = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
+    if (value < 0 || digits == 2 * sizeof uuid) return false;
+    uint8_t& byte = uuid[digits / 2];
+    byte = static_cast<uint8_t>(digits % 2 == 0 ? value << 4 : byte | value);
+    ++digits;
+  }
+  return digits == 2 * sizeof uuid;
+}
+
 }  // namespace
 
 LauncherTaskHost::LauncherTaskHost(Reactor& reactor, std::string socket_path, bool emulated)
@@ -324,6 +341,14 @@ void LauncherTaskHost::start(const LaunchPlan& plan, UniqueFd client) {
   request.terminal_columns = plan.terminal_columns;
   request.gpu_count = static_cast<uint16_t>(plan.gpu_minors.size());
   std::copy(plan.gpu_minors.begin(), plan.gpu_minors.end(), request.gpu_minors);
+  if (plan.memory_shares.size() > wire::kMaxGpusPerTask)
+    return refuse(true, "more parts than one task can have (64)");
+  for (const MemoryShare& share : plan.memory_shares) {
+    wire::MemoryShare& target = request.shares[request.share_count++];
+    if (!parse_device_uuid(share.uuid, target.uuid))
+      return refuse(false, "GPU " + share.uuid + " has no proper UUID");
+    target.limit_bytes = static_cast<uint64_t>(share.limit.count()) << 20;
+  }
 
   std::vector<UniqueFd> passed;
   passed.push_back(std::move(*memory));

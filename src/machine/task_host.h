@@ -18,6 +18,12 @@
 
 namespace tranche::machine {
 
+// A part of one GPU's memory that the guard holds the task to.
+struct MemoryShare {
+  std::string uuid;  // as the driver spells it
+  MiB limit;
+};
+
 // Everything that one task is started with.
 struct LaunchPlan {
   TaskKey task;
@@ -35,6 +41,7 @@ struct LaunchPlan {
   Duration time_limit;
   Duration grace;
   std::vector<uint32_t> gpu_minors;
+  std::vector<MemoryShare> memory_shares;  // empty: whole GPUs
   bool job_shares = false;   // other tasks of the job share /dev/shm and IPC
   bool interactive = false;  // `client` is its standard input and output
   bool terminal = false;

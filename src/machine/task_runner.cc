@@ -116,6 +116,7 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
     const Gpu* gpu = parts_.gpus.find(slice.gpu);
     if (gpu == nullptr) return fail(ErrorCode::unavailable, "its GPU is not in the machine any more");
     plan.gpu_minors.push_back(gpu->minor);
+    if (slice.kind == SliceKind::fraction) plan.memory_shares.push_back({gpu->uuid, slice.memory});
   }
   return plan;
 }

@@ -19,6 +19,7 @@ struct ViewSource {
   GpuManager& gpus;
   UserDirectory& users;
   const Clock& clock;
+  api::Tier fraction_tier = api::Tier::unenforced;  // see fences.h
 };
 
 api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, const Caller& caller,
@@ -35,8 +36,5 @@ std::string resolved_stderr(const ViewSource& source, const JobRecord& job,
 api::GpuList gpu_list(const ViewSource& source);
 api::ProcessList process_list(const ViewSource& source, const Caller& caller);
 api::QueueList queue_list(const ViewSource& source, bool with_arithmetic);
-
-// A job's slices are enforced by the device filter if they are whole; a fraction is not held by anything yet.
-api::Tier tier_of(SliceKind kind);
 
 }  // namespace tranche::machine

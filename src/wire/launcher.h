@@ -100,6 +100,13 @@ inline constexpr uint32_t kStartNoNewPrivileges =
 inline constexpr uint32_t kStartMemoryUnlimited = 1U << 6;   // required to accept memory_mib == 0
 inline constexpr uint32_t kStartKnownFlags = (1U << 7) - 1;  // other bits are refused with EINVAL
 
+// A part of a GPU's memory, by the UUID that the driver's API gives the device or MIG instance.
+struct MemoryShare {
+  uint8_t uuid[16];
+  uint64_t limit_bytes;  // 0: the whole GPU
+};
+static_assert(sizeof(MemoryShare) == 24);
+
 // Prepares one task and holds it. Passed descriptors (SCM_RIGHTS, one control message, in this order):
 //   1. the launch block: a memfd sealed SHRINK|GROW|WRITE, see launch_block.h
 //   2. with kStartInteractive, the client's connected stream socket
@@ -124,10 +131,16 @@ struct StartRequest {
   uint16_t gpu_count;  // 0: no NVIDIA node opens at all, /dev/nvidiactl and -uvm included
   uint16_t reserved;
   uint32_t gpu_minors[kMaxGpusPerTask];  // N of /dev/nvidiaN, the first gpu_count are valid, no duplicates
+  // Second size. With any limit the task gets the guard (guard.h) in the place of the driver's libraries.
+  uint32_t share_count;  // 0: whole GPUs
+  uint32_t reserved_2;
+  MemoryShare shares[kMaxGpusPerTask];
 };
+inline constexpr uint32_t kStartRequestFirstSize = 88 + 4 * kMaxGpusPerTask;
 static_assert(__builtin_offsetof(StartRequest, memory_mib) == 56 &&
-              __builtin_offsetof(StartRequest, gpu_minors) == 88);
-static_assert(sizeof(StartRequest) == 88 + 4 * kMaxGpusPerTask);
+              __builtin_offsetof(StartRequest, gpu_minors) == 88 &&
+              __builtin_offsetof(StartRequest, share_count) == kStartRequestFirstSize);
+static_assert(sizeof(StartRequest) == kStartRequestFirstSize + 8 + 24 * kMaxGpusPerTask);
 
 // Go, Freeze, Thaw, Forget, Attach.
 struct TaskRequest {

@@ -64,11 +64,13 @@ class Server:
         self.cgroup_root = f"tranche-lab-{os.readlink('/proc/self/ns/pid')[5:-1]}-{os.urandom(4).hex()}"
         self.config = LAB + "/tranche.toml"
         self.library_dir = LAB + "/lib/emulator"
+        self.guard_dir = LAB + "/lib/guard"
 
     # --- start and end ------------------------------------------------------------------------------------
     def __enter__(self):
         # A clone below /root is closed to users: they get its programs through a bind mount.
         bind(os.path.join(BUILD, "bin"), BIN)
+        bind(os.path.join(BUILD, "lib", "guard"), self.guard_dir)
         if not self.real_gpus:
             bind(os.path.join(BUILD, "lib", "emulator"), self.library_dir)
             self.root(BIN + "/tranche-emulator", "start", *self._boards())
@@ -90,7 +92,8 @@ class Server:
 
     def _up_command(self, verb):
         command = [os.path.join(ROOT, "packaging", "tranche-up"), verb, "--config", self.config, "--bin", BIN,
-                   "--state-dir", self.state_dir, "--cgroup-root", self.cgroup_root]
+                   "--state-dir", self.state_dir, "--cgroup-root", self.cgroup_root,
+                   "--guard-dir", self.guard_dir]
         if not self.real_gpus:
             command += ["--driver-library-dir", self.library_dir, "--emulated"]
         return command

@@ -1,0 +1,272 @@
+#include "guard/charge.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "guard/lease.h"
+#include "guard/own_memory.h"
+#include "guard/pools.h"
+#include "guard/real_library.h"
+#include "wire/guard.h"
+
+enum { MEASURE_TRIES = 100 };
+
+struct Account {
+  uint64_t blocks;    // bytes of pages that blocks lie in, and other charges known exactly; the driver counts
+                      // them too
+  uint64_t managed;   // bytes that the driver may or may not count
+  uint64_t overhead;  // measured: what the driver holds for us beside blocks
+  uint64_t activity;  // low half: calls under way; high half: calls that ended
+  bool seen;          // the driver has named this process
+} __attribute__((aligned(64)));
+
+static struct Account accounts[TRANCHE_GUARD_MAX_GPUS];
+static pthread_mutex_t measuring = PTHREAD_MUTEX_INITIALIZER;
+static __thread int inside __attribute__((tls_model("initial-exec")));
+
+static uint64_t pages_of(uint64_t bytes) { return (bytes + BLOCK_PAGE - 1) / BLOCK_PAGE; }
+
+static void add(uint64_t* value, uint64_t bytes) { __atomic_fetch_add(value, bytes, __ATOMIC_ACQ_REL); }
+static void subtract(uint64_t* value, uint64_t bytes) { __atomic_fetch_sub(value, bytes, __ATOMIC_ACQ_REL); }
+
+static void begin_activity(int gpu) { add(&accounts[gpu].activity, 1); }
+static void end_activity(int gpu) { add(&accounts[gpu].activity, (UINT64_C(1) << 32) - 1); }
+
+static void reset_after_fork(void) {
+  blocks_forget_all();
+  pools_forget_all();
+  for (int i = 0; i < TRANCHE_GUARD_MAX_GPUS; ++i) accounts[i] = (struct Account){0};
+  inside = 0;
+  const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+  measuring = fresh;
+}
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(0, 0, reset_after_fork); }
+
+static bool take(int gpu, uint64_t bytes) {
+  if (lease_take(gpu, bytes)) return true;
+  return gpu >= 0 && relieve(gpu) && lease_take(gpu, bytes);
+}
+
+// --- blocks
+// -------------------------------------------------------------------------------------------------
+
+CUresult charge_begin(struct Charge* charge, int gpu, uint64_t bytes) {
+  charge->gpu = gpu;
+  charge->taken = 0;
+  charge->cost = 0;
+  charge->pool = 0;
+  charge->counted = inside == 0 && gpu != LEASE_GPU_UNCOUNTED;
+  if (!charge->counted) return CUDA_SUCCESS;
+  if (lease_pressure()) relieve(gpu);
+  if (bytes > UINT64_MAX - BLOCK_PAGE) return CUDA_ERROR_OUT_OF_MEMORY;
+  charge->taken = pages_of(bytes) * BLOCK_PAGE;
+  if (!take(gpu, charge->taken)) return CUDA_ERROR_OUT_OF_MEMORY;
+  begin_activity(gpu);
+  ++inside;
+  return CUDA_SUCCESS;
+}
+
+// What a small block costs is a page that no other block lies in.
+static uint64_t cost_of_entry(CUdeviceptr address, uint64_t bytes) {
+  if (bytes >= BLOCK_PAGE) return pages_of(address % BLOCK_PAGE + bytes) * BLOCK_PAGE;
+  uint64_t cost = 0;
+  for (uint64_t page = address / BLOCK_PAGE; page <= (address + bytes - 1) / BLOCK_PAGE; ++page) {
+    if (pages_enter(page)) cost += BLOCK_PAGE;
+  }
+  return cost;
+}
+
+static uint64_t cost_of_exit(const struct Block* block) {
+  if (block->bytes >= BLOCK_PAGE) return pages_of(block->address % BLOCK_PAGE + block->bytes) * BLOCK_PAGE;
+  uint64_t cost = 0;
+  for (uint64_t page = block->address / BLOCK_PAGE; page <= (block->address + block->bytes - 1) / BLOCK_PAGE;
+       ++page) {
+    if (pages_leave(page)) cost += BLOCK_PAGE;
+  }
+  return cost;
+}
+
+static CUresult keep_block(struct Charge* charge, const struct Block* block, CUresult (*undo)(CUdeviceptr)) {
+  const bool managed = block->kind == BLOCK_MANAGED;
+  const uint64_t cost = managed ? charge->taken : cost_of_entry(block->address, block->bytes);
+  const bool held =
+      (cost <= charge->taken || take(charge->gpu, cost - charge->taken)) && blocks_insert(block);
+  if (held) {
+    if (charge->taken > cost) lease_give_back(charge->gpu, charge->taken - cost);
+    charge->cost = cost;
+    add(managed ? &accounts[charge->gpu].managed : &accounts[charge->gpu].blocks, cost);
+    return CUDA_SUCCESS;
+  }
+  if (!managed) cost_of_exit(block);
+  undo(block->address);
+  lease_give_back(charge->gpu, charge->taken);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult charge_end(struct Charge* charge, CUresult result, CUdeviceptr address, uint64_t bytes,
+                    enum BlockKind kind, CUresult (*undo)(CUdeviceptr)) {
+  if (!charge->counted) return result;
+  if (result == CUDA_SUCCESS) {
+    const struct Block block = {address, bytes, (int16_t)charge->gpu, (int16_t)kind, charge->pool};
+    result = keep_block(charge, &block, undo);
+  } else {
+    lease_give_back(charge->gpu, charge->taken);
+  }
+  --inside;
+  end_activity(charge->gpu);
+  return result;
+}
+
+bool release_begin(CUdeviceptr address, struct Block* block) {
+  if (inside != 0 || !blocks_remove(address, block)) return false;
+  begin_activity(block->gpu);
+  ++inside;
+  return true;
+}
+
+uint64_t release_end(const struct Block* block, CUresult result) {
+  uint64_t cost = 0;
+  if (result != CUDA_SUCCESS) {
+    blocks_insert(block);  // it is still there
+  } else {
+    const bool managed = block->kind == BLOCK_MANAGED;
+    cost = managed ? pages_of(block->bytes) * BLOCK_PAGE : cost_of_exit(block);
+    subtract(managed ? &accounts[block->gpu].managed : &accounts[block->gpu].blocks, cost);
+    if (cost != 0) lease_give_back(block->gpu, cost);
+  }
+  --inside;
+  end_activity(block->gpu);
+  return cost;
+}
+
+bool charge_more(int gpu, uint64_t bytes) {
+  if (gpu == LEASE_GPU_UNCOUNTED) return true;
+  if (!take(gpu, bytes)) return false;
+  add(&accounts[gpu].blocks, bytes);
+  return true;
+}
+
+bool charge_more_now(int gpu, uint64_t bytes) {
+  if (!lease_take(gpu, bytes)) return false;
+  add(&accounts[gpu].blocks, bytes);
+  return true;
+}
+
+void charge_less(int gpu, uint64_t bytes) {
+  if (gpu < 0 || bytes == 0) return;
+  subtract(&accounts[gpu].blocks, bytes);
+  lease_give_back(gpu, bytes);
+}
+
+// --- what is measured
+// ---------------------------------------------------------------------------------------
+
+static CUresult enter_measured(struct Measured* measured, int gpu) {
+  measured->gpu = gpu;
+  measured->estimate = 0;
+  measured->counted = inside == 0 && gpu != LEASE_GPU_UNCOUNTED;
+  if (!measured->counted) return CUDA_SUCCESS;
+  if (gpu == LEASE_GPU_UNKNOWN) return CUDA_ERROR_OUT_OF_MEMORY;
+  pthread_mutex_lock(&measuring);
+  ++inside;
+  return CUDA_SUCCESS;
+}
+
+static void leave_measured(void) {
+  --inside;
+  pthread_mutex_unlock(&measuring);
+}
+
+CUresult measured_begin(struct Measured* measured, int gpu, uint64_t estimate) {
+  const CUresult entered = enter_measured(measured, gpu);
+  if (entered != CUDA_SUCCESS || !measured->counted) return entered;
+  if (estimate == 0 || take(gpu, estimate)) {
+    measured->estimate = estimate;
+    return CUDA_SUCCESS;
+  }
+  leave_measured();
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult measured_begin_with_rest(struct Measured* measured, int gpu, uint64_t most) {
+  const CUresult entered = enter_measured(measured, gpu);
+  if (entered != CUDA_SUCCESS || !measured->counted) return entered;
+  for (uint64_t part = most; part >= BLOCK_PAGE; part /= 2) {
+    if (take(gpu, part)) measured->estimate += part;
+    if (measured->estimate + BLOCK_PAGE > most) break;
+  }
+  if (measured->estimate != 0) return CUDA_SUCCESS;
+  leave_measured();
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// What the driver says we hold less what we know, at a moment when no call was under way. False: not known.
+static bool read_overhead(int gpu, uint64_t* overhead) {
+  struct Account* account = &accounts[gpu];
+  for (int tries = 0; tries < MEASURE_TRIES; ++tries) {
+    const uint64_t before = __atomic_load_n(&account->activity, __ATOMIC_ACQUIRE);
+    const uint64_t blocks = __atomic_load_n(&account->blocks, __ATOMIC_ACQUIRE);
+    if ((uint32_t)before == 0 && __atomic_load_n(&account->managed, __ATOMIC_ACQUIRE) == 0) {
+      uint64_t held = 0;
+      const enum OwnMemory answer = own_memory(gpu, &held);
+      if (answer == OWN_MEMORY_UNKNOWN || (answer == OWN_MEMORY_NONE && !account->seen)) return false;
+      if (answer == OWN_MEMORY_KNOWN) account->seen = true;
+      if (__atomic_load_n(&account->activity, __ATOMIC_ACQUIRE) == before) {
+        *overhead = held > blocks ? held - blocks : 0;
+        return true;
+      }
+    }
+    sched_yield();
+  }
+  return false;
+}
+
+// The lease holds overhead + estimate; makes it hold what was measured.
+bool measured_end(struct Measured* measured, bool called) {
+  if (!measured->counted) return true;
+  struct Account* account = &accounts[measured->gpu];
+  const uint64_t held = account->overhead + measured->estimate;
+  uint64_t wanted = called ? held : account->overhead;
+  uint64_t measured_now = 0;
+  const bool known = called && read_overhead(measured->gpu, &measured_now);
+  if (known) wanted = (measured_now + TRANCHE_GUARD_UNIT - 1) / TRANCHE_GUARD_UNIT * TRANCHE_GUARD_UNIT;
+  bool enough = true;
+  if (wanted < held) lease_give_back(measured->gpu, held - wanted);
+  if (wanted > held && !take(measured->gpu, wanted - held)) {
+    enough = false;
+    wanted = held;
+  }
+  account->overhead = wanted;
+  leave_measured();
+  return enough;
+}
+
+uint64_t measured_overhead(int gpu) { return accounts[gpu].overhead; }
+
+// --- contexts that go, and memory that can be spared
+// ----------------------------------------------------------
+
+static bool driver_knows(const struct Block* block) {
+  static CUresult (*attribute_of)(void*, int, CUdeviceptr);
+  if (attribute_of == 0) *(void**)&attribute_of = real_cuda("cuPointerGetAttribute");
+  unsigned type = 0;
+  if (attribute_of == 0) return true;
+  return attribute_of(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, block->address) != CUDA_ERROR_INVALID_VALUE;
+}
+
+static void forget_block(const struct Block* block) {
+  begin_activity(block->gpu);
+  ++inside;
+  const uint64_t cost = release_end(block, CUDA_SUCCESS);
+  pools_left(block->pool, cost);
+}
+
+void sweep_blocks(int gpu) {
+  if (gpu < 0) return;
+  ++inside;
+  blocks_sweep(gpu, driver_knows, forget_block);
+  --inside;
+}
+
+bool relieve(int gpu) { return pools_trim(gpu); }

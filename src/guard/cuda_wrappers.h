@@ -1,0 +1,92 @@
+// The names of the driver's library that the guard has in its place. Everything else passes through, at the
+// address that the driver gives it.
+#pragma once
+
+#include "guard/abi.h"
+
+#define GUARD_WRAPPERS(X)                                                                                  \
+  X(cuGetProcAddress)                                                                                      \
+  X(cuGetProcAddress_v2)                                                                                   \
+  X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocAsync)           \
+      X(cuMemAllocAsync_ptsz) X(cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz) X(cuMemFreeAsync) \
+          X(cuMemFreeAsync_ptsz) X(cuMemPoolTrimTo) X(cuMemPoolDestroy) X(cuMemCreate) X(cuMemRelease)     \
+              X(cuMemMap) X(cuMemUnmap) X(cuMemRetainAllocationHandle) X(cuArrayCreate_v2)                 \
+                  X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                        \
+                      X(cuMipmappedArrayDestroy) X(cuCtxCreate) X(cuCtxCreate_v2) X(cuCtxCreate_v3)        \
+                          X(cuCtxCreate_v4) X(cuCtxDestroy) X(cuCtxDestroy_v2) X(cuCtxSetLimit)            \
+                              X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                     \
+                                  X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset)               \
+                                      X(cuDevicePrimaryCtxReset_v2) X(cuModuleLoad) X(cuModuleLoadData)    \
+                                          X(cuModuleLoadDataEx) X(cuModuleLoadFatBinary) X(cuModuleUnload) \
+                                              X(cuModuleGetGlobal_v2) X(cuLibraryLoadData)                 \
+                                                  X(cuLibraryLoadFromFile) X(cuLibraryUnload)              \
+                                                      X(cuLibraryGetGlobal) X(cuMemGetInfo_v2)             \
+                                                          X(cuDeviceTotalMem_v2)
+
+GUARD_EXPORT CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags);
+GUARD_EXPORT CUresult cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags,
+                                          int* status);
+
+GUARD_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes);
+GUARD_EXPORT CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
+                                         unsigned element);
+GUARD_EXPORT CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags);
+GUARD_EXPORT CUresult cuMemFree_v2(CUdeviceptr address);
+GUARD_EXPORT CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream);
+GUARD_EXPORT CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, size_t bytes, CUstream stream);
+GUARD_EXPORT CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                                              CUstream stream);
+GUARD_EXPORT CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                                                   CUstream stream);
+GUARD_EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream);
+GUARD_EXPORT CUresult cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream);
+GUARD_EXPORT CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep);
+GUARD_EXPORT CUresult cuMemPoolDestroy(CUmemoryPool pool);
+
+GUARD_EXPORT CUresult cuMemCreate(CUmemHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
+                                  unsigned long long flags);
+GUARD_EXPORT CUresult cuMemRelease(CUmemHandle handle);
+GUARD_EXPORT CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemHandle handle,
+                               unsigned long long flags);
+GUARD_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes);
+GUARD_EXPORT CUresult cuMemRetainAllocationHandle(CUmemHandle* handle, void* address);
+
+GUARD_EXPORT CUresult cuArrayCreate_v2(CUarray* array, const CUDA_ARRAY_DESCRIPTOR* descriptor);
+GUARD_EXPORT CUresult cuArray3DCreate_v2(CUarray* array, const CUDA_ARRAY3D_DESCRIPTOR* descriptor);
+GUARD_EXPORT CUresult cuArrayDestroy(CUarray array);
+GUARD_EXPORT CUresult cuMipmappedArrayCreate(CUmipmappedArray* array,
+                                             const CUDA_ARRAY3D_DESCRIPTOR* descriptor, unsigned levels);
+GUARD_EXPORT CUresult cuMipmappedArrayDestroy(CUmipmappedArray array);
+
+GUARD_EXPORT CUresult cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device);
+GUARD_EXPORT CUresult cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device);
+GUARD_EXPORT CUresult cuCtxCreate_v3(CUcontext* context, void* affinity, int count, unsigned flags,
+                                     CUdevice device);
+GUARD_EXPORT CUresult cuCtxCreate_v4(CUcontext* context, void* parameters, unsigned flags, CUdevice device);
+GUARD_EXPORT CUresult cuCtxDestroy(CUcontext context);
+GUARD_EXPORT CUresult cuCtxDestroy_v2(CUcontext context);
+GUARD_EXPORT CUresult cuCtxSetLimit(int limit, size_t value);
+GUARD_EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device);
+GUARD_EXPORT CUresult cuDevicePrimaryCtxRelease(CUdevice device);
+GUARD_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
+GUARD_EXPORT CUresult cuDevicePrimaryCtxReset(CUdevice device);
+GUARD_EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
+
+GUARD_EXPORT CUresult cuModuleLoad(CUmodule* module, const char* file);
+GUARD_EXPORT CUresult cuModuleLoadData(CUmodule* module, const void* image);
+GUARD_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, void* options,
+                                         void* values);
+GUARD_EXPORT CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image);
+GUARD_EXPORT CUresult cuModuleUnload(CUmodule module);
+GUARD_EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
+                                           const char* name);
+GUARD_EXPORT CUresult cuLibraryLoadData(CUlibrary* library, const void* code, void* jit, void* jit_values,
+                                        unsigned jit_count, void* options, void* values, unsigned count);
+GUARD_EXPORT CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* file, void* jit, void* jit_values,
+                                            unsigned jit_count, void* options, void* values, unsigned count);
+GUARD_EXPORT CUresult cuLibraryUnload(CUlibrary library);
+GUARD_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library,
+                                         const char* name);
+
+GUARD_EXPORT CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total);
+GUARD_EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device);
