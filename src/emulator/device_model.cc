@@ -195,6 +195,8 @@ uint64_t DeviceModel::usable_bytes(uint32_t gpu) const {
   return identity(gpu).memory_bytes - identity(gpu).reserve_bytes;
 }
 
+const DriverLevel& DeviceModel::level() const { return driver_level(driver_version()); }
+
 std::string DeviceModel::driver_version() const {
   return std::string(state_->driver_version.data(),
                      strnlen(state_->driver_version.data(), state_->driver_version.size()));

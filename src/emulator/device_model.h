@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "emulator/board.h"
+#include "emulator/driver_level.h"
 #include "emulator/server_description.h"
 #include "emulator/shared_state.h"
 
@@ -82,6 +83,7 @@ class DeviceModel {
   const Board& board(uint32_t gpu) const;
   uint64_t usable_bytes(uint32_t gpu) const;
   std::string driver_version() const;
+  const DriverLevel& level() const;  // of that version
   std::string server_name() const;
   int32_t cuda_version() const { return state_->cuda_version; }
   uint64_t created_ns() const { return state_->created_ns; }

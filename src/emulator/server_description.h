@@ -3,7 +3,7 @@
 //
 // The file has one statement a line; `#` begins a comment:
 //     name = lab-a               # seeds the UUIDs: the same name gives the same UUIDs
-//     driver = 550.163.01
+//     driver = 570               # a level of levels/, or a whole version: 550.163.01
 //     board = h100-80:4          # repeatable; GPUs are numbered in the order written
 #pragma once
 
@@ -30,7 +30,5 @@ Result<void> add_boards(std::string_view specification, ServerDescription& serve
 Result<ServerDescription> parse_server_description(std::string_view text);
 // Refuses versions that are not MAJOR.MINOR[.PATCH] in digits.
 Result<void> check_driver_version(std::string_view version);
-// The newest CUDA version (1000 * major + 10 * minor) that a driver of that release supports.
-int32_t cuda_version_of_driver(std::string_view driver_version);
 
 }  // namespace tranche::emulator

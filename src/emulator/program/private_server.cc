@@ -128,7 +128,7 @@ Result<void> build_state(const ServerDescription& server) {
   if (mkdir(kStateDirectory, 0755) != 0 || mkdir(kLibraryDirectory, 0755) != 0) {
     return fail(system_error(std::string("make ") + kStateDirectory));
   }
-  TRY(install_libraries(kLibraryDirectory));
+  TRY(install_libraries(kLibraryDirectory, server.driver_version));
   TRY_ASSIGN(const auto model, DeviceModel::create(kStateDirectory, server));
   return {};
 }
