@@ -91,6 +91,8 @@ void describe_server(SharedState& state, const ServerDescription& description) {
   copy_text(state.server_name, description.name);
   copy_text(state.driver_version, description.driver_version);
   state.cuda_version = cuda_version_of_driver(description.driver_version);
+  state.guest = description.guest;
+  state.is_licensed = description.is_licensed ? 1 : 0;
   state.created_wall_ns = wall_now();
   state.created_ns = monotonic_now();
   initialise_robust_mutex(state.table_lock);

@@ -18,6 +18,29 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
+Result<void> apply_guest(std::string_view value, ServerDescription& server) {
+  if (value == "wsl") {
+    return fail(
+        ErrorCode::invalid_argument,
+        "the Windows Subsystem for Linux is not emulated: its driver has no device nodes and tells no "
+        "processes, so nothing can be enforced there; emulate none, passthrough or vgpu");
+  }
+  server.is_licensed = value != "vgpu-unlicensed";
+  if (value == "none") {
+    server.guest = Guest::none;
+  } else if (value == "passthrough") {
+    server.guest = Guest::passthrough;
+  } else if (value == "vgpu" || value == "vgpu-unlicensed") {
+    server.guest = Guest::vgpu;
+  } else {
+    return fail(ErrorCode::invalid_argument,
+                "\"" + std::string(value) +
+                    "\" is not a kind of guest; write none, passthrough, vgpu or "
+                    "vgpu-unlicensed");
+  }
+  return {};
+}
+
 Result<void> apply_statement(std::string_view key, std::string_view value, ServerDescription& server) {
   if (key == "board") return add_boards(value, server);
   if (key == "driver") {
@@ -31,8 +54,9 @@ Result<void> apply_statement(std::string_view key, std::string_view value, Serve
     server.name = value;
     return {};
   }
+  if (key == "guest") return apply_guest(value, server);
   return fail(ErrorCode::invalid_argument,
-              "\"" + std::string(key) + "\" is not understood; write board, driver or name");
+              "\"" + std::string(key) + "\" is not understood; write board, driver, guest or name");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // The file has one statement a line; `#` begins a comment:
 //     name = lab-a               # seeds the UUIDs: the same name gives the same UUIDs
 //     driver = 570               # a level of levels/, or a whole version: 550.163.01
+//     guest = vgpu               # or passthrough, or vgpu-unlicensed
 //     board = h100-80:4          # repeatable; GPUs are numbered in the order written
 #pragma once
 
@@ -18,9 +19,15 @@ namespace tranche::emulator {
 
 inline constexpr uint32_t kMaxGpus = 64;
 
+// What kind of machine has the GPUs: a plain one, or a virtual machine that was given whole GPUs or shares of
+// GPUs (vGPU) by its host.
+enum class Guest : uint32_t { none, passthrough, vgpu };
+
 struct ServerDescription {
   std::string name = "tranche";
   std::string driver_version = "550.163.01";
+  Guest guest = Guest::none;
+  bool is_licensed = true;     // of a vGPU guest
   std::vector<uint32_t> gpus;  // index into boards(), one entry a GPU
 };
 
