@@ -34,14 +34,20 @@ namespace vendor {
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include NVML_HEADER
 
-// First forms of functions, which the header declares with the structure of the newest form though they fill
-// only its beginning: the structure grew when the name got a suffix.
-constexpr bool fills_only_a_beginning(std::string_view name) {
-  for (const std::string_view old : {"nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v2",
-                                     "nvmlDeviceGetNvLinkRemotePciInfo", "nvmlEventSetWait"}) {
-    if (name == old) return true;
+// How our structure and the header's of one function belong together.
+enum class Match {
+  same,
+  beginning,  // the header declares the first form with the newest structure, of which it fills the beginning
+  several     // the structure says which of several versions it is, or how long it is
+};
+
+constexpr Match match_of(std::string_view name) {
+  for (const std::string_view first : {"nvmlDeviceGetPciInfo", "nvmlDeviceGetPciInfo_v2",
+                                       "nvmlDeviceGetNvLinkRemotePciInfo", "nvmlEventSetWait"}) {
+    if (name == first) return Match::beginning;
   }
-  return false;
+  if (name == "nvmlGpmMetricsGet" || name == "nvmlDeviceGetGpuFabricInfoV") return Match::several;
+  return Match::same;
 }
 
 template <class T>
@@ -50,7 +56,7 @@ concept Complete = requires {
 };
 
 // Whether a call compiled for `Theirs` reaches a function that was written for `Ours`.
-template <class Ours, class Theirs, bool beginning>
+template <class Ours, class Theirs, Match match>
 constexpr bool is_same_parameter() {
   if constexpr (std::is_pointer_v<Ours> != std::is_pointer_v<Theirs>) {
     return false;
@@ -60,13 +66,14 @@ constexpr bool is_same_parameter() {
     if constexpr (std::is_void_v<OurTarget>)
       return true;  // not looked into
     else if constexpr (std::is_pointer_v<OurTarget> || std::is_pointer_v<TheirTarget>)
-      return is_same_parameter<OurTarget, TheirTarget, beginning>();
+      return is_same_parameter<OurTarget, TheirTarget, match>();
     else if constexpr (Complete<OurTarget> != Complete<TheirTarget>)
       return false;
     else if constexpr (Complete<OurTarget>)
-      return beginning
-                 ? sizeof(OurTarget) < sizeof(TheirTarget)
-                 : sizeof(OurTarget) == sizeof(TheirTarget) && alignof(OurTarget) == alignof(TheirTarget);
+      return match == Match::several ||
+             (match == Match::beginning
+                  ? sizeof(OurTarget) < sizeof(TheirTarget)
+                  : sizeof(OurTarget) == sizeof(TheirTarget) && alignof(OurTarget) == alignof(TheirTarget));
     else
       return true;  // a handle
   } else {
@@ -82,30 +89,30 @@ struct Signature {
   struct Held;
   template <class Result, class... TheirParameters>
   struct Held<Result(TheirParameters...)> {
-    template <bool beginning>
+    template <Match match>
     static constexpr bool same() {
       if constexpr (sizeof...(Parameters) != sizeof...(TheirParameters))
         return false;
       else
         return sizeof(Result) == sizeof(Return) &&
-               (true && ... && is_same_parameter<Parameters, TheirParameters, beginning>());
+               (true && ... && is_same_parameter<Parameters, TheirParameters, match>());
     }
   };
 };
 
-template <class Ours, class Theirs, bool beginning>
+template <class Ours, class Theirs, Match match>
 constexpr int held_function() {
   if constexpr (std::is_same_v<Theirs, Absent>)
     return 0;
   else {
-    static_assert(Ours::template Held<Theirs>::template same<beginning>(),
+    static_assert(Ours::template Held<Theirs>::template same<match>(),
                   "a function's parameters are not the vendor's");
     return 1;
   }
 }
 
 constexpr int kFunctions = 0
-#define X(name, ...) +held_function<Signature<__VA_ARGS__>, decltype(name), fills_only_a_beginning(#name)>()
+#define X(name, ...) +held_function<Signature<__VA_ARGS__>, decltype(name), match_of(#name)>()
 #include "emulator/nvml/functions.inc"
 #undef X
     ;
