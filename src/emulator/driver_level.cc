@@ -11,13 +11,6 @@
 namespace tranche::emulator {
 namespace {
 
-constexpr int kForever = 1 << 30;
-
-// From which release on, and before which one, a function is there.
-struct Life {
-  int from = 0, until = kForever;
-};
-
 int leading_number(std::string_view text) {
   int number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number);
@@ -48,6 +41,13 @@ std::vector<std::string_view> words_of(std::string_view line) {
 // All the files, read.
 class DriverLevels {
  public:
+  static constexpr int kForever = 1 << 30;
+
+  // From which release on, and before which one, a function is there.
+  struct Life {
+    int from = 0, until = kForever;
+  };
+
   DriverLevels() {
     for (const DriverLevelText& file : driver_level_texts()) read(file);
   }
