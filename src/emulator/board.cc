@@ -50,7 +50,7 @@ constexpr std::array<Board, 8> kBoards{{
     {.key = "rtx4090",
      .name = "NVIDIA GeForce RTX 4090",
      .architecture = Architecture::Ada,
-     .brand = Brand::GeForceRtx,
+     .brand = Brand::GeForce,
      .compute_major = 8,
      .compute_minor = 9,
      .memory_mib = 24564,

@@ -16,8 +16,9 @@ namespace tranche::emulator {
 // NVML's numbers for its architecture enumeration.
 enum class Architecture : uint32_t { Turing = 6, Ampere = 7, Ada = 8, Hopper = 9, Blackwell = 10 };
 
-// NVML's numbers for its brand enumeration, those that occur here.
-enum class Brand : uint32_t { Tesla = 2, GeForceRtx = 11, Nvidia = 14 };
+// NVML's numbers for its brand enumeration, those that occur here. nvidia-smi -q calls an RTX 4090's brand
+// "GeForce": the enumeration's later "GeForce RTX" is not what the driver answers.
+enum class Brand : uint32_t { Tesla = 2, GeForce = 5, Nvidia = 14 };
 
 struct Board {
   std::string_view key;   // what --board takes: "h100-80"

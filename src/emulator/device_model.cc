@@ -91,6 +91,8 @@ void describe_server(SharedState& state, const ServerDescription& description) {
   copy_text(state.server_name, description.name);
   copy_text(state.driver_version, description.driver_version);
   state.cuda_version = cuda_version_of_driver(description.driver_version);
+  state.guest = description.guest;
+  state.is_licensed = description.is_licensed ? 1 : 0;
   state.created_wall_ns = wall_now();
   state.created_ns = monotonic_now();
   initialise_robust_mutex(state.table_lock);
@@ -194,6 +196,8 @@ const Board& DeviceModel::board(uint32_t gpu) const {
 uint64_t DeviceModel::usable_bytes(uint32_t gpu) const {
   return identity(gpu).memory_bytes - identity(gpu).reserve_bytes;
 }
+
+const DriverLevel& DeviceModel::level() const { return driver_level(driver_version()); }
 
 std::string DeviceModel::driver_version() const {
   return std::string(state_->driver_version.data(),

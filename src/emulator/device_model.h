@@ -13,6 +13,7 @@
 
 #include "base/result.h"
 #include "emulator/board.h"
+#include "emulator/driver_level.h"
 #include "emulator/server_description.h"
 #include "emulator/shared_state.h"
 
@@ -30,8 +31,9 @@ struct GpuReading {
   uint32_t memory_utilisation_percent;
   uint64_t busy_ns;  // time with at least one kernel since the server was made; the oracle
   uint64_t energy_millijoules;
-  uint32_t power_milliwatts;
-  uint32_t temperature;  // degrees Celsius
+  uint32_t power_milliwatts;          // over the last second
+  uint32_t power_instant_milliwatts;  // of the newest complete sample period
+  uint32_t temperature;               // degrees Celsius
   uint32_t fan_percent;
   uint32_t clock_mhz, memory_clock_mhz;
   uint32_t performance_state;  // 0 busy or with a context, 8 idle
@@ -58,6 +60,20 @@ struct UtilisationSample {
   uint32_t percent;
 };
 
+// A process as NVML accounts for it.
+struct AccountReading {
+  int32_t pid;
+  bool is_running;
+  uint64_t busy_ns, peak_bytes;
+  uint64_t came_ns, ended_ns;  // ended: now, if it runs
+};
+
+// What holds a cgroup on one GPU.
+struct MemoryLimit {
+  uint64_t soft_bytes, hard_bytes;
+  uint64_t used_bytes;
+};
+
 // Work that was queued: it is done when the GPU reaches `tag`; it has reached `reached_tag` now.
 struct Launched {
   uint64_t tag;
@@ -82,8 +98,11 @@ class DeviceModel {
   const Board& board(uint32_t gpu) const;
   uint64_t usable_bytes(uint32_t gpu) const;
   std::string driver_version() const;
+  const DriverLevel& level() const;  // of that version
   std::string server_name() const;
   int32_t cuda_version() const { return state_->cuda_version; }
+  Guest guest() const { return state_->guest; }
+  bool is_licensed() const { return state_->is_licensed != 0; }
   uint64_t created_ns() const { return state_->created_ns; }
   int64_t created_wall_ns() const { return state_->created_wall_ns; }
 
@@ -97,6 +116,26 @@ class DeviceModel {
 
   // Closes the accounts of processes that are gone.
   void reap();
+
+  // ---- What an administrator sets (settings.cc, memory_limits.cc) ----
+
+  SharedGpuSettings& settings(uint32_t gpu) { return state_->gpus[gpu].settings; }
+  // Switches accounting on or off; switching it, or clearing, forgets those that ended.
+  void set_accounting(uint32_t gpu, bool on);
+  void clear_accounting(uint32_t gpu);
+  // Those that run and the newest that ended while accounting was on.
+  std::vector<AccountReading> accounts(uint32_t gpu);
+  // Bytes that a copy moved over PCIe.
+  void count_copied(uint32_t gpu, bool to_gpu, uint64_t bytes);
+
+  // The limits of a cgroup, by the full path of its directory in a cgroup2 file system; 0 and UINT64_MAX take
+  // them away. Fails with not_found if the directory is none, over_limit if there are too many.
+  Result<void> set_memory_limit(uint32_t gpu, const std::string& path, uint64_t soft, uint64_t hard);
+  // The same cgroup's limits and what its processes hold; not_found also if it has none.
+  Result<MemoryLimit> memory_limit(uint32_t gpu, const std::string& path);
+  // The limit of the calling process's own cgroup, which changes what it is shown; null if only a parent, or
+  // nothing, is limited.
+  std::unique_ptr<MemoryLimit> own_memory_limit(uint32_t gpu);
 
   // ---- The account of the calling process (libcuda only) ----
 
@@ -145,6 +184,13 @@ class DeviceModel {
     }
   }
   ProcessReading reading(uint32_t slot, uint32_t gpu, uint64_t period) const;
+  // Keeps what the account says, for those who ask after its process ended. Under the GPU's lock.
+  void remember_ended(uint32_t slot, uint32_t gpu);
+  // How much more the calling process may take on the GPU. Under the GPU's lock.
+  uint64_t room(uint32_t gpu) const;
+  // How much more the limits of cgroups let the calling process take on the GPU. Under the GPU's lock.
+  uint64_t memory_limit_room(uint32_t gpu) const;
+  uint64_t used_by_cgroup(uint32_t gpu, std::string_view cgroup) const;
   void repair_table();
   void repair_gpu(uint32_t gpu);
 

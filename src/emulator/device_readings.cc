@@ -28,16 +28,30 @@ uint32_t average_percent(const Timeline& timeline, uint64_t newest, uint64_t per
   return percent_of(busy, periods * kSamplePeriodNs);
 }
 
-void read_sensors(const Board& board, const Timeline& timeline, uint64_t created_ns, bool in_use,
+uint32_t power_at(const Board& board, uint64_t span_mw, uint32_t percent) {
+  return board.power_idle_mw + static_cast<uint32_t>(span_mw * percent / 100);
+}
+
+// Locked clocks hold whether the GPU is idle or not.
+uint32_t clock_within(const SharedGpuSettings& settings, uint32_t mhz) {
+  const uint32_t least = settings.clock_min_mhz.load(), most = settings.clock_max_mhz.load();
+  return most == 0 ? mhz : std::clamp(mhz, std::min(least, most), most);
+}
+
+void read_sensors(const Board& board, const SharedGpu& gpu, uint64_t created_ns, bool in_use,
                   GpuReading& reading) {
+  const Timeline& timeline = gpu.timeline;
   const uint64_t period = complete_period(timeline.now);
   reading.utilisation_percent = percent_of(timeline.history.busy_in(period), kSamplePeriodNs);
   reading.memory_utilisation_percent = reading.utilisation_percent * 2 / 5;
 
-  const uint64_t span_mw = (board.power_limit_mw - board.power_idle_mw) * kBusyPowerPercent / 100;
-  reading.power_milliwatts =
-      board.power_idle_mw +
-      static_cast<uint32_t>(span_mw * average_percent(timeline, period, kPeriodsForPower) / 100);
+  const uint32_t set_limit = gpu.settings.power_limit_mw.load();
+  const uint64_t most_mw = (board.power_limit_mw - board.power_idle_mw) * kBusyPowerPercent / 100;
+  const uint64_t span_mw =
+      set_limit == 0 ? most_mw
+                     : std::min<uint64_t>(most_mw, set_limit - std::min(board.power_idle_mw, set_limit));
+  reading.power_milliwatts = power_at(board, span_mw, average_percent(timeline, period, kPeriodsForPower));
+  reading.power_instant_milliwatts = power_at(board, span_mw, reading.utilisation_percent);
   const uint64_t up_us = (timeline.now - std::min(created_ns, timeline.now)) / 1000;
   reading.energy_millijoules =
       board.power_idle_mw * up_us / 1'000'000 + span_mw * (timeline.busy_ns / 1000) / 1'000'000;
@@ -47,7 +61,7 @@ void read_sensors(const Board& board, const Timeline& timeline, uint64_t created
       board.temperature_idle + (board.temperature_busy - board.temperature_idle) * warmth / 100;
   reading.fan_percent = board.fan ? 30 + warmth * 2 / 5 : 0;
   reading.performance_state = in_use ? 0 : 8;
-  reading.clock_mhz = in_use ? board.clock_max_mhz : board.clock_idle_mhz;
+  reading.clock_mhz = clock_within(gpu.settings, in_use ? board.clock_max_mhz : board.clock_idle_mhz);
   reading.memory_clock_mhz = in_use ? board.memory_clock_mhz : board.memory_clock_idle_mhz;
 }
 
@@ -64,7 +78,7 @@ GpuReading DeviceModel::read(uint32_t gpu) {
   reading.used_bytes = lock.gpu().used_bytes;
   reading.busy_ns = timeline.busy_ns;
   reading.time_ns = timeline.now;
-  read_sensors(board(gpu), timeline, state_->created_ns, reading.used_bytes > 0, reading);
+  read_sensors(board(gpu), lock.gpu(), state_->created_ns, reading.used_bytes > 0, reading);
   return reading;
 }
 

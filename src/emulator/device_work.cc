@@ -46,10 +46,15 @@ void DeviceModel::wake_waiters(uint32_t gpu) {
   syscall(SYS_futex, word_of(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+uint64_t DeviceModel::room(uint32_t gpu) const {
+  const uint64_t free = usable_bytes(gpu) - std::min(usable_bytes(gpu), state_->gpus[gpu].used_bytes);
+  return std::min(free, memory_limit_room(gpu));
+}
+
 bool DeviceModel::add_context(uint32_t slot, uint32_t gpu, uint64_t bytes) {
   reap();
   GpuLock lock(*this, gpu);
-  if (bytes > usable_bytes(gpu) - std::min(usable_bytes(gpu), lock.gpu().used_bytes)) return false;
+  if (bytes > room(gpu)) return false;
   SharedUse& use = state_->uses[slot][gpu];
   use.contexts += 1;
   use.context_bytes += bytes;
@@ -69,7 +74,7 @@ bool DeviceModel::charge(uint32_t slot, uint32_t gpu, uint64_t bytes) {
   for (bool reaped = false;; reaped = true) {
     {
       GpuLock lock(*this, gpu);
-      if (bytes <= usable_bytes(gpu) - std::min(usable_bytes(gpu), lock.gpu().used_bytes)) {
+      if (bytes <= room(gpu)) {
         SharedUse& use = state_->uses[slot][gpu];
         use.memory_bytes += bytes;
         remember_peak(use);
@@ -90,7 +95,7 @@ void DeviceModel::discharge(uint32_t slot, uint32_t gpu, uint64_t bytes) {
 uint64_t DeviceModel::free_bytes(uint32_t gpu) {
   reap();
   GpuLock lock(*this, gpu);
-  return usable_bytes(gpu) - std::min(usable_bytes(gpu), lock.gpu().used_bytes);
+  return room(gpu);
 }
 
 Launched DeviceModel::launch(uint32_t slot, uint32_t gpu, uint64_t work_ns) {

@@ -84,6 +84,7 @@ void DeviceModel::close_account(uint32_t slot) {
     const bool was_busy = use.timeline.finish_tag > lock.timeline().virtual_time;
     if (was_busy) abandon(lock.timeline(), lock.uses(), slot);
     const uint64_t held = use.context_bytes + use.memory_bytes;
+    if (use.memory_peak_bytes != 0) remember_ended(slot, gpu);
     std::memset(static_cast<void*>(&use), 0, sizeof use);
     lock.gpu().used_bytes -= std::min(held, lock.gpu().used_bytes);
     if (was_busy) wake_waiters(gpu);

@@ -1,11 +1,10 @@
 #include "emulator/server_description.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 
 #include "base/quantity_text.h"
 #include "emulator/board.h"
+#include "emulator/driver_level.h"
 
 namespace tranche::emulator {
 namespace {
@@ -19,11 +18,33 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
+Result<void> apply_guest(std::string_view value, ServerDescription& server) {
+  if (value == "wsl") {
+    return fail(
+        ErrorCode::invalid_argument,
+        "the Windows Subsystem for Linux is not emulated: its driver has no device nodes and tells no "
+        "processes, so nothing can be enforced there; emulate none, passthrough or vgpu");
+  }
+  server.is_licensed = value != "vgpu-unlicensed";
+  if (value == "none") {
+    server.guest = Guest::none;
+  } else if (value == "passthrough") {
+    server.guest = Guest::passthrough;
+  } else if (value == "vgpu" || value == "vgpu-unlicensed") {
+    server.guest = Guest::vgpu;
+  } else {
+    return fail(ErrorCode::invalid_argument,
+                "\"" + std::string(value) +
+                    "\" is not a kind of guest; write none, passthrough, vgpu or "
+                    "vgpu-unlicensed");
+  }
+  return {};
+}
+
 Result<void> apply_statement(std::string_view key, std::string_view value, ServerDescription& server) {
   if (key == "board") return add_boards(value, server);
   if (key == "driver") {
-    TRY(check_driver_version(value));
-    server.driver_version = value;
+    TRY_ASSIGN(server.driver_version, driver_version_of(value));
     return {};
   }
   if (key == "name") {
@@ -33,8 +54,9 @@ Result<void> apply_statement(std::string_view key, std::string_view value, Serve
     server.name = value;
     return {};
   }
+  if (key == "guest") return apply_guest(value, server);
   return fail(ErrorCode::invalid_argument,
-              "\"" + std::string(key) + "\" is not understood; write board, driver or name");
+              "\"" + std::string(key) + "\" is not understood; write board, driver, guest or name");
 }
 
 }  // namespace
@@ -87,31 +109,6 @@ Result<void> check_driver_version(std::string_view version) {
                 "\"" + std::string(version) + "\" is not a driver version; write one such as 550.163.01");
   }
   return {};
-}
-
-int32_t cuda_version_of_driver(std::string_view driver_version) {
-  struct Release {
-    int branch;
-    int32_t cuda;
-  };
-  // The CUDA release each driver branch came with (CUDA toolkit release notes).
-  constexpr std::array<Release, 9> kReleases{{{525, 12000},
-                                              {530, 12010},
-                                              {535, 12020},
-                                              {545, 12030},
-                                              {550, 12040},
-                                              {560, 12060},
-                                              {565, 12070},
-                                              {570, 12080},
-                                              {575, 12090}}};
-  int branch = 0;
-  std::from_chars(driver_version.data(), driver_version.data() + driver_version.size(), branch);
-  if (branch >= 580) return 13000;
-  int32_t cuda = 11080;
-  for (const Release& release : kReleases) {
-    if (branch >= release.branch) cuda = release.cuda;
-  }
-  return cuda;
 }
 
 }  // namespace tranche::emulator

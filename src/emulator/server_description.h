@@ -3,7 +3,8 @@
 //
 // The file has one statement a line; `#` begins a comment:
 //     name = lab-a               # seeds the UUIDs: the same name gives the same UUIDs
-//     driver = 550.163.01
+//     driver = 570               # a level of levels/, or a whole version: 550.163.01
+//     guest = vgpu               # or passthrough, or vgpu-unlicensed
 //     board = h100-80:4          # repeatable; GPUs are numbered in the order written
 #pragma once
 
@@ -18,9 +19,15 @@ namespace tranche::emulator {
 
 inline constexpr uint32_t kMaxGpus = 64;
 
+// What kind of machine has the GPUs: a plain one, or a virtual machine that was given whole GPUs or shares of
+// GPUs (vGPU) by its host.
+enum class Guest : uint32_t { none, passthrough, vgpu };
+
 struct ServerDescription {
   std::string name = "tranche";
   std::string driver_version = "550.163.01";
+  Guest guest = Guest::none;
+  bool is_licensed = true;     // of a vGPU guest
   std::vector<uint32_t> gpus;  // index into boards(), one entry a GPU
 };
 
@@ -30,7 +37,5 @@ Result<void> add_boards(std::string_view specification, ServerDescription& serve
 Result<ServerDescription> parse_server_description(std::string_view text);
 // Refuses versions that are not MAJOR.MINOR[.PATCH] in digits.
 Result<void> check_driver_version(std::string_view version);
-// The newest CUDA version (1000 * major + 10 * minor) that a driver of that release supports.
-int32_t cuda_version_of_driver(std::string_view driver_version);
 
 }  // namespace tranche::emulator

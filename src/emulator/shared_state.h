@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "emulator/server_description.h"
+#include "emulator/settings_state.h"
 #include "emulator/timeline.h"
 
 namespace tranche::emulator {
@@ -40,6 +41,8 @@ struct SharedGpu {
   std::atomic<uint32_t> wake_count;  // futex: changes when waiting processes should look again
   uint64_t used_bytes;               // sum of the processes' context_bytes and memory_bytes
   Timeline timeline;
+  SharedGpuSettings settings;
+  SharedAccounting accounting;
 };
 
 // Who has an account. A row counts while its process holds a record lock on byte `slot` of the file
@@ -72,9 +75,12 @@ struct SharedState {
   std::array<char, 64> server_name;
   std::array<char, 32> driver_version;
   int32_t cuda_version;
+  Guest guest;
+  uint32_t is_licensed;     // a vGPU guest has its licence
   int64_t created_wall_ns;  // since the epoch
   uint64_t created_ns;      // CLOCK_MONOTONIC
 
+  SharedMemoryLimits memory_limits;
   pthread_mutex_t table_lock;
   std::atomic<uint32_t> process_high_water;  // slots ever used: where a walk may stop
   std::array<SharedProcess, kMaxProcesses> processes;

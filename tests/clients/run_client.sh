@@ -1,7 +1,10 @@
 #!/bin/sh
-# Runs one client test on an emulated server: run_client.sh EMULATOR PYTHON "BOARD:N ..." TEST
-# TEST is a Python file (run by PYTHON) or a program. Exit status 77 means: cannot run here, and why.
+# Runs one client test on an emulated server: run_client.sh EMULATOR PYTHON "BOARD:N ..." TEST [OPTION...]
+# TEST is a Python file (run by PYTHON) or a program; OPTIONs (--driver 570) are the emulator's. The test finds
+# boards and options in TRANCHE_TEST_BOARDS and TRANCHE_TEST_OPTIONS. Exit status 77 means: cannot run here, and why.
 emulator=$1 python=$2 boards=$3 test=$4
+shift 4
+options=$*
 
 skip() { echo "skipped: $1"; exit 77; }
 
@@ -13,9 +16,9 @@ case $test in
   *) set -- "$test" ;;
 esac
 
-options=
-for board in $boards; do options="$options --board $board"; done
 TRANCHE_TEST_BOARDS=$boards
-export TRANCHE_TEST_BOARDS
+TRANCHE_TEST_OPTIONS=$options
+export TRANCHE_TEST_BOARDS TRANCHE_TEST_OPTIONS
+for board in $boards; do options="$options --board $board"; done
 # shellcheck disable=SC2086  # the options are words
 exec "$emulator" run $options -- "$@"

@@ -75,9 +75,11 @@ NVML_EXPORT Return nvmlDeviceGetEncoderStats(Device* device, uint32_t* sessions,
                                              uint32_t* latency) {
   return no_sessions(device, sessions, frames, latency);
 }
-NVML_EXPORT Return nvmlDeviceGetFBCStats(Device* device, uint32_t* three_counters) {
-  return no_sessions(device, three_counters, three_counters == nullptr ? nullptr : three_counters + 1,
-                     three_counters == nullptr ? nullptr : three_counters + 2);
+NVML_EXPORT Return nvmlDeviceGetFBCStats(Device* device, FrameCaptureStats* stats) {
+  return answer_one(device, stats, [](const Gpu&, FrameCaptureStats& answer) {
+    answer = {};
+    return Return::success;
+  });
 }
 NVML_EXPORT Return nvmlDeviceGetEncoderSessions(Device* device, uint32_t* count, void*) {
   return no_session_list(device, count);

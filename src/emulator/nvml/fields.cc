@@ -24,6 +24,10 @@ constexpr uint32_t remapped_correctable = 142;
 constexpr uint32_t remapped_uncorrectable = 143;
 constexpr uint32_t remapped_pending = 144;
 constexpr uint32_t remapped_failure = 145;
+constexpr uint32_t nvlink_speed = 164;
+constexpr uint32_t nvlink_state = 165;
+constexpr uint32_t nvlink_version = 166;
+constexpr uint32_t resetless_mig = 184;
 constexpr uint32_t power_average = 185;
 constexpr uint32_t power_instant = 186;
 constexpr uint32_t power_min_limit = 187;
@@ -31,8 +35,9 @@ constexpr uint32_t power_max_limit = 188;
 constexpr uint32_t power_default_limit = 189;
 constexpr uint32_t power_current_limit = 190;
 constexpr uint32_t power_requested_limit = 192;
+constexpr uint32_t pcie_sent_bytes = 197;
+constexpr uint32_t pcie_received_bytes = 198;
 }  // namespace field_number
-constexpr uint32_t kFieldEnd = 200;  // NVML_FI_MAX of this driver release
 
 // The GPU and one reading of it, shared by all fields of a call.
 struct Source {
@@ -79,6 +84,41 @@ Return health_value(const Source& source, uint32_t field, FieldValue& value) {
   }
 }
 
+// Power is the host's where the guest has a share of a GPU.
+Return power_value(const Source& source, uint32_t field, FieldValue& value) {
+  const Gpu& gpu = source.gpu;
+  if (gpu.is_share()) return Return::not_supported;
+  switch (field) {
+    case field_number::power_average:
+      return number32(value, source.reading.power_milliwatts);
+    case field_number::power_instant:
+      return number32(value, source.reading.power_instant_milliwatts);
+    case field_number::power_min_limit:
+      return number32(value, gpu.detail.power_min_mw);
+    case field_number::power_max_limit:
+      return number32(value, gpu.detail.power_max_mw);
+    case field_number::power_default_limit:
+      return number32(value, gpu.board.power_limit_mw);
+    case field_number::power_current_limit:
+    case field_number::power_requested_limit:
+      return number32(value, gpu.power_limit_mw());
+    default:
+      return Return::not_supported;
+  }
+}
+
+// A link is named by the field's scope. Speeds in MB/s of one link and direction: 25, 26.562 and 53.125 GB/s.
+Return link_value(const Source& source, uint32_t field, FieldValue& value) {
+  const Board& board = source.gpu.board;
+  if (board.nvlinks == 0) return Return::not_supported;
+  if (value.scope >= board.nvlinks) return Return::invalid_argument;
+  const bool is_blackwell = board.architecture >= Architecture::Blackwell;
+  const bool is_hopper = board.architecture >= Architecture::Hopper;
+  if (field == field_number::nvlink_state) return number32(value, 1);
+  if (field == field_number::nvlink_version) return number32(value, is_blackwell ? 7 : is_hopper ? 6 : 4);
+  return number32(value, is_blackwell ? 53125 : is_hopper ? 26562 : 25781);
+}
+
 Return value_of(const Source& source, uint32_t field, FieldValue& value) {
   switch (field) {
     case field_number::total_energy:
@@ -87,18 +127,19 @@ Return value_of(const Source& source, uint32_t field, FieldValue& value) {
       return number32(value, source.gpu.board.nvlinks);
     case field_number::pcie_replays:
       return number32(value, 0);
-    case field_number::power_average:
-    case field_number::power_instant:
-      return number32(value, source.reading.power_milliwatts);
-    case field_number::power_min_limit:
-      return number32(value, source.gpu.detail.power_min_mw);
-    case field_number::power_max_limit:
-      return number32(value, source.gpu.detail.power_max_mw);
-    case field_number::power_default_limit:
-    case field_number::power_current_limit:
-    case field_number::power_requested_limit:
-      return number32(value, source.gpu.board.power_limit_mw);
+    case field_number::resetless_mig:  // Hopper and later switch MIG without a reset
+      return number32(value, source.gpu.board.architecture >= Architecture::Hopper ? 1 : 0);
+    case field_number::pcie_sent_bytes:
+      return number64(value, source.gpu.model.settings(source.gpu.number).bytes_from_gpu.load());
+    case field_number::pcie_received_bytes:
+      return number64(value, source.gpu.model.settings(source.gpu.number).bytes_to_gpu.load());
+    case field_number::nvlink_speed:
+    case field_number::nvlink_state:
+    case field_number::nvlink_version:
+      return link_value(source, field, value);
     default:
+      if (field >= field_number::power_average && field <= field_number::power_requested_limit)
+        return power_value(source, field, value);
       return health_value(source, field, value);
   }
 }
@@ -108,8 +149,9 @@ void fill(const Source& source, int64_t now_us, FieldValue& value) {
   value.latency_us = 0;
   value.type = ValueType::u32;
   value.value.u64 = 0;
-  value.result = value.field == 0 || value.field >= kFieldEnd ? Return::invalid_argument
-                                                              : value_of(source, value.field, value);
+  const auto end = static_cast<uint32_t>(source.gpu.model.level().number("nvml.fields"));
+  value.result = value.field == 0 || value.field >= end ? Return::invalid_argument
+                                                        : value_of(source, value.field, value);
 }
 
 }  // namespace

@@ -177,7 +177,7 @@ NVML_EXPORT Return nvmlDeviceGetMinorNumber(Device* device, uint32_t* minor) {
 
 NVML_EXPORT Return nvmlDeviceGetBrand(Device* device, uint32_t* brand) {
   return answer_one(device, brand, [](const Gpu& gpu, uint32_t& answer) {
-    answer = gpu.detail.brand;
+    answer = static_cast<uint32_t>(gpu.board.brand);
     return Return::success;
   });
 }

@@ -1,4 +1,6 @@
 // The PCIe link of a GPU.
+#include <ctime>
+
 #include "emulator/nvml/nvml_call.h"
 
 namespace tranche::emulator::nvml {
@@ -67,10 +69,20 @@ NVML_EXPORT Return nvmlDeviceGetPcieReplayCounter(Device* device, uint32_t* repl
     return Return::success;
   });
 }
-// The bytes that cross the link are not accounted, so there is no rate to tell.
+// The rate over 20 ms, for which the call waits, as the driver's does; KB (1000 bytes) a second.
 NVML_EXPORT Return nvmlDeviceGetPcieThroughput(Device* device, uint32_t counter, uint32_t* kilobytes) {
-  return answer_one(device, kilobytes, [&](const Gpu&, uint32_t&) {
-    return counter > 1 ? Return::invalid_argument : Return::not_supported;
+  constexpr uint32_t kSent = 0, kReceived = 1;  // by the GPU
+  constexpr uint64_t kWindowNs = 20'000'000;
+  return answer_one(device, kilobytes, [&](const Gpu& gpu, uint32_t& answer) {
+    if (counter > kReceived) return Return::invalid_argument;
+    const SharedGpuSettings& settings = gpu.model.settings(gpu.number);
+    const std::atomic<uint64_t>& bytes = counter == kSent ? settings.bytes_from_gpu : settings.bytes_to_gpu;
+    const uint64_t before = bytes.load(), began = monotonic_now();
+    timespec left{.tv_sec = 0, .tv_nsec = kWindowNs};
+    while (nanosleep(&left, &left) != 0) {
+    }
+    answer = static_cast<uint32_t>((bytes.load() - before) * 1'000'000 / (monotonic_now() - began));
+    return Return::success;
   });
 }
 

@@ -1,4 +1,7 @@
 // Device memory and its health.
+#include <algorithm>
+#include <memory>
+
 #include "emulator/nvml/nvml_call.h"
 
 namespace tranche::emulator::nvml {
@@ -28,16 +31,21 @@ Return no_retired_pages(Device* device, uint32_t cause, uint32_t* count) {
 
 }  // namespace
 
-// `used` of the first form has the driver's reserve in it: 346 MiB on an idle RTX 4090.
+// `used` of the first form has the driver's reserve in it, 346 MiB on an idle RTX 4090, from release 510 on;
+// before, the reserve was neither used nor free.
 NVML_EXPORT Return nvmlDeviceGetMemoryInfo(Device* device, Memory* memory) {
   return answer_one(device, memory, [](const Gpu& gpu, Memory& answer) {
     const GpuReading reading = gpu.read();
-    const uint64_t used = reading.reserve_bytes + reading.used_bytes;
-    answer = {.total = reading.total_bytes, .free = reading.total_bytes - used, .used = used};
+    const uint64_t held = reading.reserve_bytes + reading.used_bytes;
+    const bool has_reserve = gpu.model.level().number("nvml.memory_used_has_reserve") != 0;
+    answer = {.total = has_reserve ? reading.total_bytes : reading.total_bytes - reading.reserve_bytes,
+              .free = reading.total_bytes - held,
+              .used = has_reserve ? held : reading.used_bytes};
     return Return::success;
   });
 }
 
+// Inside a cgroup that has a limit of its own (not only a parent that has one) the limit is the total.
 NVML_EXPORT Return nvmlDeviceGetMemoryInfo_v2(Device* device, MemoryV2* memory) {
   return answer_one(device, memory, [](const Gpu& gpu, MemoryV2& answer) {
     if (answer.version != versioned<MemoryV2>(2)) return Return::argument_version_mismatch;
@@ -46,6 +54,13 @@ NVML_EXPORT Return nvmlDeviceGetMemoryInfo_v2(Device* device, MemoryV2* memory) 
     answer.reserved = reading.reserve_bytes;
     answer.used = reading.used_bytes;
     answer.free = reading.total_bytes - reading.reserve_bytes - reading.used_bytes;
+    const std::unique_ptr<MemoryLimit> limit = gpu.model.own_memory_limit(gpu.number);
+    if (limit != nullptr && limit->hard_bytes < reading.total_bytes) {
+      answer.total = limit->hard_bytes;
+      answer.reserved = 0;
+      answer.used = std::min(limit->used_bytes, limit->hard_bytes);
+      answer.free = std::min(answer.free, answer.total - answer.used);
+    }
     return Return::success;
   });
 }

@@ -1,10 +1,14 @@
-// Modes of a GPU that cannot be changed here, and the refusal to change them.
+// Modes of a GPU that its administrator can change, and those that are what they are.
 #include <unistd.h>
 
 #include "emulator/nvml/nvml_call.h"
 
 namespace tranche::emulator::nvml {
 namespace {
+
+namespace compute_mode {
+constexpr uint32_t default_mode = 0, prohibited = 2, exclusive_process = 3;  // 1, by thread, is gone
+}
 
 Return fixed(Device* device, uint32_t* answer, uint32_t value) {
   return answer_one(device, answer, [&](const Gpu&, uint32_t& mode) {
@@ -13,64 +17,88 @@ Return fixed(Device* device, uint32_t* answer, uint32_t value) {
   });
 }
 
-// Changing a GPU takes root on a real server; here nobody can.
-Return refuse_change(Device* device) {
-  return with_gpu(device,
-                  [](const Gpu&) { return geteuid() == 0 ? Return::not_supported : Return::no_permission; });
+// body(gpu) changes the GPU, which takes root.
+template <class Body>
+Return change(Device* device, Body body) {
+  return with_gpu(device, [&](const Gpu& gpu) { return geteuid() == 0 ? body(gpu) : Return::no_permission; });
 }
 
 }  // namespace
 
 NVML_EXPORT Return nvmlDeviceGetPersistenceMode(Device* device, uint32_t* mode) {
-  return fixed(device, mode, kEnabled);
+  return answer_one(device, mode, [](const Gpu& gpu, uint32_t& answer) {
+    answer = gpu.model.settings(gpu.number).no_persistence.load() == 0 ? kEnabled : kDisabled;
+    return Return::success;
+  });
 }
-NVML_EXPORT Return nvmlDeviceGetComputeMode(Device* device, uint32_t* mode) { return fixed(device, mode, 0); }
+NVML_EXPORT Return nvmlDeviceSetPersistenceMode(Device* device, uint32_t mode) {
+  return change(device, [&](const Gpu& gpu) {
+    if (mode > kEnabled) return Return::invalid_argument;
+    gpu.model.settings(gpu.number).no_persistence.store(mode == kEnabled ? 0 : 1);
+    return Return::success;
+  });
+}
+
+NVML_EXPORT Return nvmlDeviceGetComputeMode(Device* device, uint32_t* mode) {
+  return answer_one(device, mode, [](const Gpu& gpu, uint32_t& answer) {
+    answer = gpu.model.settings(gpu.number).compute_mode.load();
+    return Return::success;
+  });
+}
+NVML_EXPORT Return nvmlDeviceSetComputeMode(Device* device, uint32_t mode) {
+  return change(device, [&](const Gpu& gpu) {
+    if (mode > compute_mode::exclusive_process) return Return::invalid_argument;
+    if (mode != compute_mode::default_mode && mode != compute_mode::prohibited &&
+        mode != compute_mode::exclusive_process) {
+      return Return::not_supported;
+    }
+    gpu.model.settings(gpu.number).compute_mode.store(mode);
+    return Return::success;
+  });
+}
+
 NVML_EXPORT Return nvmlDeviceGetDisplayMode(Device* device, uint32_t* mode) {
   return fixed(device, mode, kDisabled);
 }
 NVML_EXPORT Return nvmlDeviceGetDisplayActive(Device* device, uint32_t* mode) {
   return fixed(device, mode, kDisabled);
 }
-NVML_EXPORT Return nvmlDeviceGetVirtualizationMode(Device* device, uint32_t* mode) {
-  return fixed(device, mode, 0);
+
+NVML_EXPORT Return nvmlDeviceGetPowerManagementLimit(Device* device, uint32_t* milliwatts) {
+  return answer_one(device, milliwatts, [](const Gpu& gpu, uint32_t& answer) {
+    if (gpu.is_share()) return Return::not_supported;
+    answer = gpu.power_limit_mw();
+    return Return::success;
+  });
 }
-NVML_EXPORT Return nvmlDeviceGetAccountingMode(Device* device, uint32_t* mode) {
-  return fixed(device, mode, kDisabled);
+NVML_EXPORT Return nvmlDeviceGetEnforcedPowerLimit(Device* device, uint32_t* milliwatts) {
+  return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
+}
+NVML_EXPORT Return nvmlDeviceSetPowerManagementLimit(Device* device, uint32_t milliwatts) {
+  return change(device, [&](const Gpu& gpu) {
+    if (gpu.is_share()) return Return::not_supported;
+    if (milliwatts < gpu.detail.power_min_mw || milliwatts > gpu.detail.power_max_mw)
+      return Return::invalid_argument;
+    gpu.model.settings(gpu.number).power_limit_mw.store(milliwatts);
+    return Return::success;
+  });
 }
 
-#define NVML_SETTER(name) \
-  NVML_EXPORT Return name(Device* device) { return refuse_change(device); }
-NVML_SETTER(nvmlDeviceSetPersistenceMode)
-NVML_SETTER(nvmlDeviceSetComputeMode)
-NVML_SETTER(nvmlDeviceSetEccMode)
-NVML_SETTER(nvmlDeviceClearEccErrorCounts)
-NVML_SETTER(nvmlDeviceSetDriverModel)
-NVML_SETTER(nvmlDeviceSetGpuLockedClocks)
-NVML_SETTER(nvmlDeviceResetGpuLockedClocks)
-NVML_SETTER(nvmlDeviceSetMemoryLockedClocks)
-NVML_SETTER(nvmlDeviceResetMemoryLockedClocks)
-NVML_SETTER(nvmlDeviceSetApplicationsClocks)
-NVML_SETTER(nvmlDeviceResetApplicationsClocks)
-NVML_SETTER(nvmlDeviceSetAutoBoostedClocksEnabled)
-NVML_SETTER(nvmlDeviceSetDefaultAutoBoostedClocksEnabled)
-NVML_SETTER(nvmlDeviceSetFanSpeed_v2)
-NVML_SETTER(nvmlDeviceSetDefaultFanSpeed_v2)
-NVML_SETTER(nvmlDeviceSetFanControlPolicy)
-NVML_SETTER(nvmlDeviceSetTemperatureThreshold)
-NVML_SETTER(nvmlDeviceSetPowerManagementLimit)
-NVML_SETTER(nvmlDeviceSetPowerManagementLimit_v2)
-NVML_SETTER(nvmlDeviceSetGpuOperationMode)
-NVML_SETTER(nvmlDeviceSetAPIRestriction)
-NVML_SETTER(nvmlDeviceSetAccountingMode)
-NVML_SETTER(nvmlDeviceClearAccountingPids)
-NVML_SETTER(nvmlDeviceSetVirtualizationMode)
-NVML_SETTER(nvmlDeviceSetGpcClkVfOffset)
-NVML_SETTER(nvmlDeviceSetMemClkVfOffset)
-NVML_SETTER(nvmlDeviceSetNvLinkDeviceLowPowerThreshold)
-NVML_SETTER(nvmlDeviceResetNvLinkErrorCounters)
-NVML_SETTER(nvmlDeviceResetNvLinkUtilizationCounter)
-NVML_SETTER(nvmlDeviceSetNvLinkUtilizationControl)
-NVML_SETTER(nvmlDeviceFreezeNvLinkUtilizationCounter)
-#undef NVML_SETTER
+NVML_EXPORT Return nvmlDeviceSetGpuLockedClocks(Device* device, uint32_t least_mhz, uint32_t most_mhz) {
+  return change(device, [&](const Gpu& gpu) {
+    if (gpu.is_share()) return Return::not_supported;
+    if (least_mhz > most_mhz || most_mhz == 0) return Return::invalid_argument;
+    gpu.model.settings(gpu.number).clock_min_mhz.store(least_mhz);
+    gpu.model.settings(gpu.number).clock_max_mhz.store(most_mhz);
+    return Return::success;
+  });
+}
+NVML_EXPORT Return nvmlDeviceResetGpuLockedClocks(Device* device) {
+  return change(device, [](const Gpu& gpu) {
+    gpu.model.settings(gpu.number).clock_min_mhz.store(0);
+    gpu.model.settings(gpu.number).clock_max_mhz.store(0);
+    return Return::success;
+  });
+}
 
 }  // namespace tranche::emulator::nvml

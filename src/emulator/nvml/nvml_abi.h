@@ -50,6 +50,11 @@ inline constexpr uint32_t kInitNoAttach = 2;
 // What nvmlDevice_t and nvmlEventSet_t point to; clients only pass the pointers around.
 struct Device;
 struct EventSet;
+struct Unit;
+struct GpuInstance;
+struct ComputeInstance;
+struct GpmSample;
+struct SystemEventSet;
 
 template <class T>
 constexpr uint32_t versioned(uint32_t version) {

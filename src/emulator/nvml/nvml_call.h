@@ -9,6 +9,7 @@
 
 #include "emulator/nvml/board_detail.h"
 #include "emulator/nvml/nvml_abi.h"
+#include "emulator/nvml/nvml_functions.h"
 #include "emulator/nvml/session.h"
 
 #define NVML_EXPORT extern "C" __attribute__((visibility("default")))
@@ -26,6 +27,12 @@ struct Gpu {
   const BoardDetail& detail;
 
   GpuReading read() const { return model.read(number); }
+  // A vGPU: the guest has a share of a GPU, and its sensors and settings are the host's.
+  bool is_share() const { return model.guest() == Guest::vgpu; }
+  uint32_t power_limit_mw() const {
+    const uint32_t set = model.settings(number).power_limit_mw.load();
+    return set != 0 ? set : board.power_limit_mw;
+  }
 };
 
 inline Gpu gpu_at(const Session& session, uint32_t index) {

@@ -3,6 +3,7 @@
 // Three layouts of the list have existed. The unsuffixed functions fill the first, without instances; _v2
 // and _v3 the second. A client that mixes them up sees scrambled process ids, so each has its own code.
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "emulator/nvml/nvml_call.h"
@@ -32,6 +33,17 @@ ProcessDetail detail(const ProcessReading& process) {
           .gpu_instance = kNoInstance,
           .compute_instance = kNoInstance,
           .used_protected_bytes = 0};
+}
+
+bool has_wide_process_list(std::string_view driver_version) {
+  constexpr std::string_view kBranch = "535.";
+  if (driver_version.substr(0, kBranch.size()) != kBranch) return false;
+  uint32_t minor = 0;
+  for (const char c : driver_version.substr(kBranch.size())) {
+    if (c < '0' || c > '9') break;
+    minor = minor * 10 + static_cast<uint32_t>(c - '0');
+  }
+  return minor >= 43 && minor < 98;
 }
 
 template <class Info>
@@ -73,8 +85,18 @@ NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v2(Device* device, uint3
                                                            ProcessInfoV2* infos) {
   return compute_processes(device, count, infos, info_v2);
 }
+// Releases 535.43 to 535.86 wrote the entries of the later detail list here: 8 bytes more each than the
+// caller's structure has, so that every second process id is scrambled.
 NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v3(Device* device, uint32_t* count,
                                                            ProcessInfoV2* infos) {
+  bool is_too_wide = false;
+  const Return asked = with_session([&](const Session& session) {
+    is_too_wide = has_wide_process_list(session.model().driver_version());
+    return Return::success;
+  });
+  if (asked == Return::success && is_too_wide) {
+    return compute_processes(device, count, reinterpret_cast<ProcessDetail*>(infos), detail);
+  }
   return compute_processes(device, count, infos, info_v2);
 }
 

@@ -38,12 +38,8 @@ Return clock_now(Device* device, ClockDomain domain, uint32_t* clock) {
   });
 }
 
-Return power_limit(Device* device, uint32_t* limit) {
-  return answer_one(device, limit, [](const Gpu& gpu, uint32_t& answer) {
-    answer = gpu.board.power_limit_mw;
-    return Return::success;
-  });
-}
+// The driver averages over a second from Ampere on, but not on GA100, the chip of the A100.
+bool is_power_averaged(const Gpu& gpu) { return gpu.board.architecture > Architecture::Ampere; }
 
 Return performance_state(Device* device, uint32_t* state) {
   return answer_one(device, state, [](const Gpu& gpu, uint32_t& answer) {
@@ -83,6 +79,7 @@ Return fan_speed(Device* device, uint32_t fan, uint32_t* percent) {
 NVML_EXPORT Return nvmlDeviceGetTemperature(Device* device, uint32_t sensor, uint32_t* celsius) {
   return answer_one(device, celsius, [&](const Gpu& gpu, uint32_t& answer) {
     if (sensor != 0) return Return::invalid_argument;
+    if (gpu.is_share()) return Return::not_supported;
     answer = gpu.read().temperature;
     return Return::success;
   });
@@ -116,18 +113,18 @@ NVML_EXPORT Return nvmlDeviceGetTargetFanSpeed(Device* device, uint32_t fan, uin
 
 NVML_EXPORT Return nvmlDeviceGetPowerUsage(Device* device, uint32_t* milliwatts) {
   return answer_one(device, milliwatts, [](const Gpu& gpu, uint32_t& answer) {
-    answer = gpu.read().power_milliwatts;
+    if (gpu.is_share()) return Return::not_supported;
+    const GpuReading reading = gpu.read();
+    answer = is_power_averaged(gpu) ? reading.power_milliwatts : reading.power_instant_milliwatts;
     return Return::success;
   });
 }
-NVML_EXPORT Return nvmlDeviceGetEnforcedPowerLimit(Device* device, uint32_t* milliwatts) {
-  return power_limit(device, milliwatts);
-}
-NVML_EXPORT Return nvmlDeviceGetPowerManagementLimit(Device* device, uint32_t* milliwatts) {
-  return power_limit(device, milliwatts);
-}
 NVML_EXPORT Return nvmlDeviceGetPowerManagementDefaultLimit(Device* device, uint32_t* milliwatts) {
-  return power_limit(device, milliwatts);
+  return answer_one(device, milliwatts, [](const Gpu& gpu, uint32_t& answer) {
+    if (gpu.is_share()) return Return::not_supported;
+    answer = gpu.board.power_limit_mw;
+    return Return::success;
+  });
 }
 NVML_EXPORT Return nvmlDeviceGetPowerManagementMode(Device* device, uint32_t* mode) {
   return answer_one(device, mode, [](const Gpu&, uint32_t& answer) {

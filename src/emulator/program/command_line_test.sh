@@ -60,7 +60,8 @@ expect 2 "at most 64" "$program" start --board t4:40 --board t4:25
 expect 2 "the number of GPUs" "$program" start --board t4:0
 expect 2 "is not understood" "$program" start --board t4 --quick
 expect 2 "needs a value" "$program" start --board
-expect 2 "not a driver version" "$program" start --board t4 --driver-version newest
+expect 2 "not a driver level; choose one of 470" "$program" start --board t4 --driver newest
+expect 2 "not a driver version" "$program" start --board t4 --driver-version 5.1
 expect 2 "cannot open" "$program" start --server /run/absent
 
 # One command on a private server.
@@ -70,7 +71,7 @@ expect 143 "" "$program" run --board t4 -- sh -c 'kill -TERM $$'
 expect 127 "cannot run" "$program" run --board t4 -- /absent/command
 expect 0 "/dev/nvidia2" "$program" run --board t4:3 -- sh -c 'echo /dev/nvidia[0-9]*'
 expect 0 "NVIDIA L40S" "$program" run --board t4 --board l40s -- "$program" status
-expect 0 "driver 570.86.15, CUDA 12.8" "$program" run --board b200 --driver-version 570.86.15 -- "$program" status
+expect 0 "driver 570.86.15, CUDA 12.8" "$program" run --board b200 --driver 570 -- "$program" status
 expect 0 "libcuda.so.1" "$program" run --board t4 -- env -i /bin/sh -c 'ls /usr/lib/*/libcuda.so.1'
 check "run leaves no node" sh -c '! ls /dev/nvidia* >/dev/null 2>&1'
 check "run leaves no state" test ! -e /run/tranche-emulator

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "emulator/driver_level.h"
+#include "emulator/program/symbol_table.h"
 
 namespace tranche::emulator {
 namespace {
@@ -41,19 +45,37 @@ Result<std::string> built_libraries() {
               "there is no " + root + "/lib/emulator/libcuda.so.1; build the target emulator_cuda");
 }
 
-Result<void> copy_file(const std::string& from, const std::string& to) {
-  const int source = open(from.c_str(), O_RDONLY | O_CLOEXEC);
-  if (source < 0) return fail(ErrorCode::not_found, "cannot open " + from + ": " + std::strerror(errno));
-  const int target = open(to.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+Result<std::vector<char>> read_file(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat status;
-  bool copied = target >= 0 && fstat(source, &status) == 0 && fchmod(target, 0644) == 0;
-  for (off_t done = 0; copied && done < status.st_size;) {
-    copied = sendfile(target, source, &done, static_cast<size_t>(status.st_size - done)) > 0;
+  if (file < 0 || fstat(file, &status) != 0) {
+    Error error(ErrorCode::not_found, "cannot open " + path + ": " + std::strerror(errno));
+    if (file >= 0) close(file);
+    return fail(std::move(error));
+  }
+  std::vector<char> content(static_cast<size_t>(status.st_size));
+  size_t done = 0;
+  ssize_t length = 1;
+  while (length > 0 && done < content.size()) {
+    length = read(file, content.data() + done, content.size() - done);
+    if (length > 0) done += static_cast<size_t>(length);
+  }
+  close(file);
+  if (done < content.size()) return fail(ErrorCode::unavailable, "cannot read " + path);
+  return content;
+}
+
+Result<void> write_file(const std::string& path, const std::vector<char>& content) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
+  bool written = file >= 0 && fchmod(file, 0644) == 0;
+  for (size_t done = 0; written && done < content.size();) {
+    const ssize_t length = write(file, content.data() + done, content.size() - done);
+    written = length > 0;
+    if (written) done += static_cast<size_t>(length);
   }
   const int error = errno;
-  close(source);
-  if (target >= 0) close(target);
-  if (!copied) return fail(ErrorCode::unavailable, "cannot write " + to + ": " + std::strerror(error));
+  if (file >= 0) close(file);
+  if (!written) return fail(ErrorCode::unavailable, "cannot write " + path + ": " + std::strerror(error));
   return {};
 }
 
@@ -65,10 +87,13 @@ void remember_program_path() {
   if (length > 0) program_path().assign(program.data(), static_cast<size_t>(length));
 }
 
-Result<void> install_libraries(const std::string& directory) {
+Result<void> install_libraries(const std::string& directory, const std::string& driver_version) {
   TRY_ASSIGN(const std::string source, built_libraries());
+  const std::vector<std::string_view> absent = absent_symbols(driver_level(driver_version));
   for (const LibraryFile& library : kLibraries) {
-    TRY(copy_file(source + "/" + library.name, directory + "/" + library.name));
+    TRY_ASSIGN(std::vector<char> content, read_file(source + "/" + library.name));
+    TRY(remove_symbols(content, absent));
+    TRY(write_file(directory + "/" + library.name, content));
     const std::string link = directory + "/" + library.link;
     unlink(link.c_str());
     if (symlink(library.name, link.c_str()) != 0) {

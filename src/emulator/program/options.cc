@@ -10,6 +10,8 @@
 #include <cstring>
 #include <optional>
 
+#include "emulator/driver_level.h"
+
 namespace tranche::emulator {
 namespace {
 
@@ -33,7 +35,7 @@ constexpr std::string_view kProgramHelp =
 
 constexpr std::array<Verb, 5> kVerbs{{
     {"run",
-     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver-version V] -- COMMAND\n"
+     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] -- COMMAND\n"
      "\n"
      "Runs COMMAND on an emulated server that only it and its children see: device nodes in a private /dev,\n"
      "libcuda.so.1 and libnvidia-ml.so.1 where every program finds them, state in a private /run. All is\n"
@@ -43,15 +45,17 @@ constexpr std::array<Verb, 5> kVerbs{{
      "  tranche-emulator run --board h100-80:4 -- nvtop\n"
      "  tranche-emulator run --board t4 --board l40s:2 -- env CUDA_VISIBLE_DEVICES=1 ./program\n"},
     {"start",
-     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver-version V] [--name NAME]\n"
+     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--name NAME]\n"
      "\n"
      "Makes the server's state (/run/tranche-emulator) and device nodes (/dev/nvidia*), and prints the "
      "folder\n"
      "of the two libraries. Needs root; refuses beside a real NVIDIA driver. FILE has lines such as\n"
-     "\"board = h100-80:4\", \"driver = 550.163.01\", \"name = lab-a\".\n"
+     "\"board = h100-80:4\", \"driver = 570\", \"name = lab-a\". A LEVEL is one of 470, 535, 550 (if nothing "
+     "is\n"
+     "said), 570, 580, 595, 615, 620, or a whole version such as 550.54.14.\n"
      "\n"
      "  tranche-emulator start --board a100-80:8\n"
-     "  tranche-emulator start --server lab.server --driver-version 570.86.15\n"},
+     "  tranche-emulator start --server lab.server --driver 570\n"},
     {"stop",
      "tranche-emulator stop [--force]\n"
      "\n"
@@ -116,9 +120,8 @@ Result<void> apply_server_file(const std::string& path, ServerDescription& serve
 Result<void> apply_option(const std::string& name, const std::string& value, ServerDescription& server) {
   if (name == "--board") return add_boards(value, server);
   if (name == "--server") return apply_server_file(value, server);
-  if (name == "--driver-version") {
-    TRY(check_driver_version(value));
-    server.driver_version = value;
+  if (name == "--driver" || name == "--driver-version") {
+    TRY_ASSIGN(server.driver_version, driver_version_of(value));
     return {};
   }
   if (value.empty() || value.size() > 63) {
@@ -131,8 +134,8 @@ Result<void> apply_option(const std::string& name, const std::string& value, Ser
 bool takes_server(std::string_view verb) { return verb == "run" || verb == "start"; }
 
 bool takes_value(std::string_view verb, std::string_view name) {
-  return takes_server(verb) && (name == "--board" || name == "--server" || name == "--driver-version" ||
-                                (name == "--name" && verb == "start"));
+  return takes_server(verb) && (name == "--board" || name == "--server" || name == "--driver" ||
+                                name == "--driver-version" || (name == "--name" && verb == "start"));
 }
 
 // "--name=value" as two.

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +93,17 @@ Result<void> carry_over(const std::string& from, const std::string& to) {
   return {};
 }
 
+// The kernel looks for pts beside the ptmx that is opened, and beside a bound file it finds nothing: so it is
+// made anew, or, in a user namespace, led to the one that lies in pts.
+Result<void> make_terminal_node(const std::string& to) {
+  if (mknod(to.c_str(), S_IFCHR | 0666, makedev(5, 2)) == 0) {
+    if (chmod(to.c_str(), 0666) == 0) return {};
+    return fail(system_error("open " + to + " for all"));
+  }
+  if (symlink("pts/ptmx", to.c_str()) != 0) return fail(system_error("make the link " + to));
+  return {};
+}
+
 std::vector<std::string> entries_of(const std::string& directory) {
   std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(opendir(directory.c_str()), closedir);
@@ -111,7 +123,8 @@ Result<void> rebuild(const std::string& directory, const std::vector<std::string
   if (!in_workshop) return fail(system_error("mount a tmpfs"));
   Result<void> carried;
   for (const std::string& name : names) {
-    carried = carry_over(directory + "/" + name, workshop + "/" + name);
+    const std::string to = workshop + "/" + name;
+    carried = name == "ptmx" ? make_terminal_node(to) : carry_over(directory + "/" + name, to);
     if (!carried) break;
   }
   if (carried && mount(workshop.c_str(), directory.c_str(), nullptr, MS_MOVE, nullptr) != 0) {
@@ -128,7 +141,7 @@ Result<void> build_state(const ServerDescription& server) {
   if (mkdir(kStateDirectory, 0755) != 0 || mkdir(kLibraryDirectory, 0755) != 0) {
     return fail(system_error(std::string("make ") + kStateDirectory));
   }
-  TRY(install_libraries(kLibraryDirectory));
+  TRY(install_libraries(kLibraryDirectory, server.driver_version));
   TRY_ASSIGN(const auto model, DeviceModel::create(kStateDirectory, server));
   return {};
 }

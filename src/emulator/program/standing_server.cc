@@ -40,7 +40,7 @@ void remove_files(const std::string& directory) {
 Result<void> build(const std::string& directory, const ServerDescription& server) {
   TRY(make_directory(directory));
   TRY(make_directory(directory + "/lib"));
-  TRY(install_libraries(directory + "/lib"));
+  TRY(install_libraries(directory + "/lib", server.driver_version));
   TRY_ASSIGN(const auto model, DeviceModel::create(directory, server));
   return make_nodes(kDeviceDirectory, model->gpu_count(), 0);
 }

@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Where NVML is not what one would expect: each test is named after the fact that it models, with its place in
+enforcement.md (E) or mig-and-telemetry.md (M) of the survey, or the thread there."""
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import sys
+import time
+import unittest
+
+import pynvml
+
+from emulated_server import FOLDER, MIB, boards_of_this_server, holders, wait_until
+
+BOARDS = boards_of_this_server()
+OPTIONS = os.environ["TRANCHE_TEST_OPTIONS"]
+CGROUP2 = "/sys/fs/cgroup/unified" if os.path.isdir("/sys/fs/cgroup/unified") else "/sys/fs/cgroup"
+PERIOD_SECONDS = 1 / 6
+
+
+def board(key):
+    """NVML's handle of the first board of a kind."""
+    return pynvml.nvmlDeviceGetHandleByIndex([board.key for board in BOARDS].index(key))
+
+
+def index_of(key):
+    return [board.key for board in BOARDS].index(key)
+
+
+class SetMemoryLimits(ctypes.Structure):
+    _fields_ = [("cgroup", ctypes.c_char_p), ("soft", ctypes.c_uint64), ("hard", ctypes.c_uint64)]
+
+
+class GetMemoryLimits(ctypes.Structure):
+    _fields_ = SetMemoryLimits._fields_ + [("used", ctypes.c_uint64)]
+
+
+class Ugliness(unittest.TestCase):
+    def setUp(self):
+        pynvml.nvmlInit()
+        self.addCleanup(pynvml.nvmlShutdown)
+
+
+@unittest.skipUnless("--driver 615" in OPTIONS, "for the server of release 615")
+class Release615(Ugliness):
+    def test_M42_a_kernel_of_one_thread_reads_as_100_percent(self):
+        with holders({index_of("h100-80"): 64}, busy=True):
+            wait_until(lambda: pynvml.nvmlDeviceGetUtilizationRates(board("h100-80")).gpu == 100, "100 %")
+
+    def test_E53_utilisation_lags_by_up_to_a_sample_period(self):
+        handle = board("h100-80")
+        wait_until(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu == 0, "the GPU is idle")
+        with holders({index_of("h100-80"): 64}, busy=True):
+            wait_until(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu > 0, "it shows")
+        # The process is gone, and the last complete period is still told.
+        told = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
+        self.assertIn(told, range(1, 101))
+        wait_until(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu == 0, "it is forgotten")
+
+    def test_E53_samples_are_whole_percents_of_sixths_of_a_second(self):
+        handle = board("h100-80")
+        with holders({index_of("h100-80"): 64}, busy=True):
+            wait_until(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle).gpu == 100, "100 %")
+            _, samples = pynvml.nvmlDeviceGetSamples(handle, pynvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
+        stamps = [sample.timeStamp for sample in samples]
+        for earlier, later in zip(stamps, stamps[1:]):
+            self.assertAlmostEqual((later - earlier) / 1e6, PERIOD_SECONDS, places=5)
+
+    def test_M42_process_utilisation_tells_only_what_is_newer_than_last_seen(self):
+        handle = board("h100-80")
+        with holders({index_of("h100-80"): 64}, busy=True) as (busy,):
+            def sample():
+                try:
+                    return pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
+                except pynvml.NVMLError_NotFound:
+                    return []
+            wait_until(lambda: [entry.pid for entry in sample()] == [busy.pid], "the busy process")
+            seen = sample()[0].timeStamp
+            with self.assertRaises(pynvml.NVMLError_NotFound):
+                pynvml.nvmlDeviceGetProcessUtilization(handle, seen + 10_000_000)  # a time to come
+
+    def test_M42_an_A100_tells_power_of_the_moment_and_an_H100_averages_a_second(self):
+        instant, average = pynvml.NVML_FI_DEV_POWER_INSTANT, pynvml.NVML_FI_DEV_POWER_AVERAGE
+        for key, kind in (("a100-80", instant), ("h100-80", average)):
+            with holders({index_of(key): 64}, busy=True):
+                wait_until(lambda k=key: pynvml.nvmlDeviceGetUtilizationRates(board(k)).gpu > 0, "it works")
+                def both(key=key, kind=kind):
+                    usage = pynvml.nvmlDeviceGetPowerUsage(board(key))
+                    fields = pynvml.nvmlDeviceGetFieldValues(board(key), [instant, average])
+                    chosen = {field.fieldId: field.value.uiVal for field in fields}
+                    return usage == chosen[kind] and chosen[instant] > chosen[average]
+                wait_until(both, f"{key}: the usage is the field's")
+
+    def test_M42_memory_used_of_the_first_form_has_the_reserve_in_it(self):
+        for board_, handle in ((b, pynvml.nvmlDeviceGetHandleByIndex(i)) for i, b in enumerate(BOARDS)):
+            first = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            second = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+            self.assertEqual(first.used, board_.reserved_mib * MIB)
+            self.assertEqual(second.used, 0)
+
+    def test_accounting_tells_the_dead_and_a_running_process_has_no_time(self):
+        handle = board("h100-80")
+        with self.assertRaises(pynvml.NVMLError_NotSupported):
+            pynvml.nvmlDeviceGetAccountingPids(handle)
+        pynvml.nvmlDeviceSetAccountingMode(handle, pynvml.NVML_FEATURE_ENABLED)
+        with holders({index_of("h100-80"): 512}) as (holder,):
+            self.assertEqual(pynvml.nvmlDeviceGetAccountingStats(handle, holder.pid).isRunning, 1)
+            self.assertEqual(pynvml.nvmlDeviceGetAccountingStats(handle, holder.pid).time, 0)
+            pid = holder.pid
+            holder.kill()
+        ended = pynvml.nvmlDeviceGetAccountingStats(handle, pid)
+        self.assertEqual(ended.isRunning, 0)
+        self.assertGreater(ended.maxMemoryUsage, 512 * MIB)
+        self.assertGreater(ended.time, 0)
+        self.assertIn(pid, pynvml.nvmlDeviceGetAccountingPids(handle))
+        pynvml.nvmlDeviceClearAccountingPids(handle)
+        self.assertNotIn(pid, pynvml.nvmlDeviceGetAccountingPids(handle))
+
+    def test_settings_are_rooted_bounded_and_seen_by_all(self):
+        handle = board("h100-80")
+        least, most = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+        with self.assertRaises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlDeviceSetPowerManagementLimit(handle, most + 1)
+        pynvml.nvmlDeviceSetPowerManagementLimit(handle, least)
+        self.addCleanup(pynvml.nvmlDeviceSetPowerManagementLimit, handle, most)
+        shown = subprocess.run([sys.executable, "-c", "import pynvml as n; n.nvmlInit();"
+                                f"print(n.nvmlDeviceGetEnforcedPowerLimit(n.nvmlDeviceGetHandleByIndex({index_of('h100-80')})))"],
+                               stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertEqual(int(shown), least)
+
+    def test_gpm_counts_the_time_between_two_samples_on_hopper_only(self):
+        handle = board("h100-80")
+        self.assertEqual(pynvml.nvmlGpmQueryDeviceSupport(board("a100-80")).isSupportedDevice, 0)
+        self.assertEqual(pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice, 1)
+        first, second = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
+        with holders({index_of("h100-80"): 64}, busy=True):
+            pynvml.nvmlGpmSampleGet(handle, first)
+            time.sleep(0.05)
+            pynvml.nvmlGpmSampleGet(handle, second)
+        request = pynvml.c_nvmlGpmMetricsGet_t()
+        request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 2
+        request.sample1, request.sample2 = first, second
+        request.metrics[0].metricId = pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL
+        request.metrics[1].metricId = pynvml.NVML_GPM_METRIC_FP16_UTIL
+        pynvml.nvmlGpmMetricsGet(request)
+        self.assertEqual(request.metrics[0].nvmlReturn, pynvml.NVML_SUCCESS)
+        self.assertAlmostEqual(request.metrics[0].value, 100, delta=0.001)
+        self.assertEqual(request.metrics[1].nvmlReturn, pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+
+@unittest.skipUnless("--driver 615" in OPTIONS, "for the server of release 615")
+class MemoryLimits(Ugliness):
+    """Limits of cgroups, E section 1.2."""
+
+    def setUp(self):
+        super().setUp()
+        self.gpu = index_of("h100-80")
+        self.handle = board("h100-80")
+        self.parent = f"{CGROUP2}/nvml-limits-{os.getpid()}"
+        self.leaf = self.parent + "/leaf"
+        try:
+            os.mkdir(self.parent)
+            os.mkdir(self.leaf)
+        except OSError as error:
+            self.skipTest(f"no cgroup2 can be made here: {error}")
+        self.addCleanup(self.remove)
+
+    def remove(self):
+        for folder in (self.leaf, self.parent):
+            self.set_limits(folder, 0, 2**64 - 1)
+            wait_until(lambda f=folder: self.try_rmdir(f), "the cgroup is empty")
+
+    @staticmethod
+    def try_rmdir(folder):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            return not os.path.exists(folder)
+        return True
+
+    def set_limits(self, folder, soft, hard):
+        limits = SetMemoryLimits(folder.encode(), soft, hard)
+        function = pynvml._nvmlGetFunctionPointer("nvmlDeviceSetMemoryLimits_v1")  # pylint: disable=protected-access
+        return function(self.handle, ctypes.byref(limits))
+
+    def get_limits(self, folder):
+        limits = GetMemoryLimits(folder.encode())
+        function = pynvml._nvmlGetFunctionPointer("nvmlDeviceGetMemoryLimits_v1")  # pylint: disable=protected-access
+        return function(self.handle, ctypes.byref(limits)), limits
+
+    @contextlib.contextmanager
+    def holder(self, mib, *command):
+        """A process in the leaf that holds memory; gives what it printed first."""
+        script = f"echo $$ > {self.leaf}/cgroup.procs; exec " + " ".join(
+            command or (sys.executable, os.path.join(FOLDER, "holder.py"), f"{self.gpu}={mib}"))
+        with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True,
+                              env=dict(os.environ, CUDA_DEVICE_ORDER="PCI_BUS_ID")) as process:
+            yield process.stdout.readline().strip()
+            process.kill()
+
+    def test_a_hard_limit_counts_contexts_and_answers_out_of_memory(self):
+        self.assertEqual(self.set_limits(self.leaf, 0, 3000 * MIB), pynvml.NVML_SUCCESS)
+        with self.holder(2400) as said:
+            self.assertEqual(said, "ready")
+            code, limits = self.get_limits(self.leaf)
+            self.assertEqual((code, limits.hard), (pynvml.NVML_SUCCESS, 3000 * MIB))
+            self.assertGreater(limits.used, 2400 * MIB)
+        with self.holder(2900) as said:
+            self.assertEqual(said, "cuMemAlloc_v2 failed with CUDA error 2")
+        with self.holder(2400):
+            with self.holder(2400) as said:
+                self.assertIn("failed with CUDA error 2", said)
+
+    def shown_total(self):
+        with self.holder(0, sys.executable, "-c", "'import pynvml as n; n.nvmlInit();"
+                         f"print(n.nvmlDeviceGetMemoryInfo(n.nvmlDeviceGetHandleByIndex({self.gpu}), n.nvmlMemory_v2).total)'"
+                         ) as said:
+            return int(said) // MIB
+
+    def test_a_leaf_limit_is_the_total_that_is_shown_and_a_parent_limit_is_not(self):
+        self.set_limits(self.leaf, 0, 30000 * MIB)
+        self.assertEqual(self.shown_total(), 30000)
+        self.set_limits(self.leaf, 0, 2**64 - 1)
+        self.set_limits(self.parent, 0, 48943 * MIB)
+        self.assertEqual(self.shown_total(), BOARDS[self.gpu].total_mib)
+        with self.holder(49000) as said:
+            self.assertIn("failed with CUDA error 2", said)
+
+    def test_a_soft_limit_is_kept_free_for_its_cgroup(self):
+        usable = BOARDS[self.gpu].total_mib - BOARDS[self.gpu].reserved_mib
+        self.set_limits(self.leaf, 40000 * MIB, 2**64 - 1)
+        script = [sys.executable, os.path.join(FOLDER, "holder.py"), f"{self.gpu}={usable - 39000}"]
+        outside = subprocess.run(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                                 stdin=subprocess.DEVNULL, env=dict(os.environ, CUDA_DEVICE_ORDER="PCI_BUS_ID"))
+        self.assertIn("failed with CUDA error 2", outside.stdout)
+        with self.holder(usable - 39000) as said:
+            self.assertEqual(said, "ready")
+
+    def test_bad_limits_are_refused(self):
+        total = BOARDS[self.gpu].total_mib * MIB
+        self.assertEqual(self.set_limits(self.leaf, 2 * MIB, MIB), pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        self.assertEqual(self.set_limits(self.leaf, 0, total + 1), pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        self.assertEqual(self.set_limits("/tmp", 0, MIB), pynvml.NVML_ERROR_OPERATING_SYSTEM)
+        self.assertEqual(self.get_limits(self.leaf)[0], pynvml.NVML_ERROR_NOT_FOUND)
+
+
+@unittest.skipUnless("--driver 535.54" in OPTIONS, "for the server of release 535.54")
+class Release535(Ugliness):
+    def test_nvitop75_gpustat157_bindings_of_another_release_see_scrambled_pids(self):
+        with holders({0: 512}, {0: 512}) as started:
+            pids = {holder.pid for holder in started}
+            seen = {entry.pid for entry in pynvml.nvmlDeviceGetComputeRunningProcesses_v3(board("h100-80"))}
+            self.assertNotEqual(seen, pids)
+            self.assertEqual(len(seen & pids), 1, "the first entry is whole, the second begins 8 bytes late")
+
+
+@unittest.skipUnless("--driver 470" in OPTIONS, "for the server of release 470")
+class Release470(Ugliness):
+    def test_gpustat141_memory_used_had_no_reserve_before_510(self):
+        self.assertEqual(pynvml.nvmlDeviceGetMemoryInfo(board("h100-80")).used, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
