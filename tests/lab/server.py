@@ -72,8 +72,9 @@ class Server:
         bind(os.path.join(BUILD, "bin"), BIN)
         bind(os.path.join(BUILD, "lib", "guard"), self.guard_dir)
         if not self.real_gpus:
-            bind(os.path.join(BUILD, "lib", "emulator"), self.library_dir)
-            self.root(BIN + "/tranche-emulator", "start", *self._boards())
+            bind(os.path.join(BUILD, "lib", "emulator"), LAB + "/lib/emulator")
+            # What `start` puts in place has only the functions of its driver release, as a real driver has.
+            self.library_dir = self.root(BIN + "/tranche-emulator", "start", *self._boards()).strip()
         self.write_config(self.policy)
         try:
             self.up()
