@@ -18,7 +18,27 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
 }
 
-Result<void> apply_guest(std::string_view value, ServerDescription& server) {
+Result<void> apply_statement(std::string_view key, std::string_view value, ServerDescription& server) {
+  if (key == "board") return add_boards(value, server);
+  if (key == "driver") {
+    TRY_ASSIGN(server.driver_version, driver_version_of(value));
+    return {};
+  }
+  if (key == "name") {
+    if (value.empty() || value.size() > kMaxNameBytes) {
+      return fail(ErrorCode::invalid_argument, "a server name has 1 to 63 characters");
+    }
+    server.name = value;
+    return {};
+  }
+  if (key == "guest") return set_guest(value, server);
+  return fail(ErrorCode::invalid_argument,
+              "\"" + std::string(key) + "\" is not understood; write board, driver, guest or name");
+}
+
+}  // namespace
+
+Result<void> set_guest(std::string_view value, ServerDescription& server) {
   if (value == "wsl") {
     return fail(
         ErrorCode::invalid_argument,
@@ -40,26 +60,6 @@ Result<void> apply_guest(std::string_view value, ServerDescription& server) {
   }
   return {};
 }
-
-Result<void> apply_statement(std::string_view key, std::string_view value, ServerDescription& server) {
-  if (key == "board") return add_boards(value, server);
-  if (key == "driver") {
-    TRY_ASSIGN(server.driver_version, driver_version_of(value));
-    return {};
-  }
-  if (key == "name") {
-    if (value.empty() || value.size() > kMaxNameBytes) {
-      return fail(ErrorCode::invalid_argument, "a server name has 1 to 63 characters");
-    }
-    server.name = value;
-    return {};
-  }
-  if (key == "guest") return apply_guest(value, server);
-  return fail(ErrorCode::invalid_argument,
-              "\"" + std::string(key) + "\" is not understood; write board, driver, guest or name");
-}
-
-}  // namespace
 
 Result<void> add_boards(std::string_view specification, ServerDescription& server) {
   const size_t colon = specification.find(':');

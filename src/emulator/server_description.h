@@ -33,6 +33,8 @@ struct ServerDescription {
 
 // Appends the GPUs of "BOARD" or "BOARD:COUNT" to `server`.
 Result<void> add_boards(std::string_view specification, ServerDescription& server);
+// Makes the server a guest: "none", "passthrough", "vgpu" or "vgpu-unlicensed".
+Result<void> set_guest(std::string_view kind, ServerDescription& server);
 // Reads the text of a description file; an error names the line.
 Result<ServerDescription> parse_server_description(std::string_view text);
 // Refuses versions that are not MAJOR.MINOR[.PATCH] in digits.

@@ -48,6 +48,17 @@ TEST(ServerDescriptionTest, AnErrorInAFileNamesItsLine) {
   EXPECT_EQ(parse_server_description("board = t4\ndriver = 570")->driver_version.substr(0, 4), "570.");
 }
 
+TEST(ServerDescriptionTest, AServerMayBeAGuest) {
+  const auto guest = parse_server_description("board = t4\nguest = vgpu-unlicensed");
+  ASSERT_TRUE(guest);
+  EXPECT_EQ(guest->guest, Guest::vgpu);
+  EXPECT_FALSE(guest->is_licensed);
+  const auto wsl = parse_server_description("board = t4\nguest = wsl");
+  ASSERT_FALSE(wsl);
+  EXPECT_NE(wsl.error().message().find("nothing can be enforced"), std::string::npos);
+  EXPECT_FALSE(parse_server_description("board = t4\nguest = cloud"));
+}
+
 TEST(BoardTest, EveryBoardIsPlausible) {
   for (const Board& board : boards()) {
     SCOPED_TRACE(board.key);

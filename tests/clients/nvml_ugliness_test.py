@@ -247,6 +247,23 @@ class MemoryLimits(Ugliness):
         self.assertEqual(self.get_limits(self.leaf)[0], pynvml.NVML_ERROR_NOT_FOUND)
 
 
+@unittest.skipUnless("--guest vgpu" in OPTIONS, "for a vGPU guest")
+class VgpuGuest(Ugliness):
+    def test_a_guest_has_a_licence_and_its_sensors_are_the_hosts(self):
+        handle = board("h100-80")
+        self.assertEqual(pynvml.nvmlDeviceGetVirtualizationMode(handle), pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
+        features = pynvml.nvmlDeviceGetGridLicensableFeatures_v4(handle)
+        self.assertEqual(features.isGridLicenseSupported, 1)
+        self.assertEqual([feature.featureEnabled for feature in
+                          features.gridLicensableFeatures[:features.licensableFeaturesCount]],
+                         [0 if "unlicensed" in OPTIONS else 1])
+        for question in (pynvml.nvmlDeviceGetPowerUsage, pynvml.nvmlDeviceGetEnforcedPowerLimit,
+                         lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)):
+            with self.assertRaises(pynvml.NVMLError_NotSupported):
+                question(handle)
+        self.assertGreater(pynvml.nvmlDeviceGetMemoryInfo(handle).total, 0)
+
+
 @unittest.skipUnless("--driver 535.54" in OPTIONS, "for the server of release 535.54")
 class Release535(Ugliness):
     def test_nvitop75_gpustat157_bindings_of_another_release_see_scrambled_pids(self):

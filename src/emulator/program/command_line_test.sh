@@ -62,6 +62,7 @@ expect 2 "is not understood" "$program" start --board t4 --quick
 expect 2 "needs a value" "$program" start --board
 expect 2 "not a driver level; choose one of 470" "$program" start --board t4 --driver newest
 expect 2 "not a driver version" "$program" start --board t4 --driver-version 5.1
+expect 2 "nothing can be enforced" "$program" start --board t4 --guest wsl
 expect 2 "cannot open" "$program" start --server /run/absent
 
 # One command on a private server.

@@ -35,7 +35,8 @@ constexpr std::string_view kProgramHelp =
 
 constexpr std::array<Verb, 5> kVerbs{{
     {"run",
-     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] -- COMMAND\n"
+     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND] -- "
+     "COMMAND\n"
      "\n"
      "Runs COMMAND on an emulated server that only it and its children see: device nodes in a private /dev,\n"
      "libcuda.so.1 and libnvidia-ml.so.1 where every program finds them, state in a private /run. All is\n"
@@ -45,14 +46,16 @@ constexpr std::array<Verb, 5> kVerbs{{
      "  tranche-emulator run --board h100-80:4 -- nvtop\n"
      "  tranche-emulator run --board t4 --board l40s:2 -- env CUDA_VISIBLE_DEVICES=1 ./program\n"},
     {"start",
-     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--name NAME]\n"
+     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND] "
+     "[--name NAME]\n"
      "\n"
      "Makes the server's state (/run/tranche-emulator) and device nodes (/dev/nvidia*), and prints the "
      "folder\n"
      "of the two libraries. Needs root; refuses beside a real NVIDIA driver. FILE has lines such as\n"
      "\"board = h100-80:4\", \"driver = 570\", \"name = lab-a\". A LEVEL is one of 470, 535, 550 (if nothing "
      "is\n"
-     "said), 570, 580, 595, 615, 620, or a whole version such as 550.54.14.\n"
+     "said), 570, 580, 595, 615, 620, or a whole version such as 550.54.14. A KIND is\n"
+     "none, passthrough, vgpu or vgpu-unlicensed.\n"
      "\n"
      "  tranche-emulator start --board a100-80:8\n"
      "  tranche-emulator start --server lab.server --driver 570\n"},
@@ -120,6 +123,7 @@ Result<void> apply_server_file(const std::string& path, ServerDescription& serve
 Result<void> apply_option(const std::string& name, const std::string& value, ServerDescription& server) {
   if (name == "--board") return add_boards(value, server);
   if (name == "--server") return apply_server_file(value, server);
+  if (name == "--guest") return set_guest(value, server);
   if (name == "--driver" || name == "--driver-version") {
     TRY_ASSIGN(server.driver_version, driver_version_of(value));
     return {};
@@ -134,8 +138,9 @@ Result<void> apply_option(const std::string& name, const std::string& value, Ser
 bool takes_server(std::string_view verb) { return verb == "run" || verb == "start"; }
 
 bool takes_value(std::string_view verb, std::string_view name) {
-  return takes_server(verb) && (name == "--board" || name == "--server" || name == "--driver" ||
-                                name == "--driver-version" || (name == "--name" && verb == "start"));
+  return takes_server(verb) &&
+         (name == "--board" || name == "--server" || name == "--driver" || name == "--driver-version" ||
+          name == "--guest" || (name == "--name" && verb == "start"));
 }
 
 // "--name=value" as two.
