@@ -17,6 +17,12 @@ int leading_number(std::string_view text) {
   return number;
 }
 
+// The second number of a driver version: 54 of "535.54.03".
+int minor_of(std::string_view version) {
+  const size_t dot = version.find('.');
+  return dot == std::string_view::npos ? 0 : leading_number(version.substr(dot + 1));
+}
+
 // "12.8" as CUDA writes it: 12080.
 int32_t cuda_number(std::string_view text) {
   const size_t dot = text.find('.');
@@ -43,9 +49,11 @@ class DriverLevels {
  public:
   static constexpr int kForever = 1 << 30;
 
-  // From which release on, and before which one, a function is there.
+  // From which release on, and before which one, a function is there. `from_minor`: the first version within
+  // the release `from` that has it.
   struct Life {
     int from = 0, until = kForever;
+    int from_minor = 0;
   };
 
   DriverLevels() {
@@ -94,16 +102,20 @@ class DriverLevels {
     if (what == "set" && words.size() == 3) {
       return numbers[words[1]].emplace(level.branch_, leading_number(words[2])).second;
     }
-    return words.size() == 2 && add_symbol(what, words[1], level.branch_);
+    if (what == "+" && words.size() == 4 && words[2] == "from") {
+      return leading_number(words[3]) == level.branch_ &&
+             add_symbol(what, words[1], level.branch_, minor_of(words[3]));
+    }
+    return words.size() == 2 && add_symbol(what, words[1], level.branch_, 0);
   }
 
   bool set_cuda(int branch, std::string_view version) {
     return cuda_number(version) > 10000 && cuda_from.emplace(branch, cuda_number(version)).second;
   }
 
-  bool add_symbol(std::string_view what, std::string_view symbol, int branch) {
+  bool add_symbol(std::string_view what, std::string_view symbol, int branch, int minor) {
     if (symbol.substr(0, 2) != "cu" && symbol.substr(0, 4) != "nvml") return false;
-    if (what == "+") return lives.emplace(symbol, Life{branch, kForever}).second;
+    if (what == "+") return lives.emplace(symbol, Life{branch, kForever, minor}).second;
     if (what != "-") return false;
     Life& life = lives[symbol];
     const bool is_new = life.until == kForever && life.from < branch;
@@ -160,10 +172,14 @@ int32_t cuda_version_of_driver(std::string_view driver_version) {
   return above == cuda_from.begin() ? above->second : std::prev(above)->second;
 }
 
-std::vector<std::string_view> absent_symbols(const DriverLevel& level) {
+std::vector<std::string_view> absent_symbols(std::string_view driver_version) {
+  const DriverLevel& level = driver_level(driver_version);
+  const bool is_its_release = leading_number(driver_version) == level.branch();
   std::vector<std::string_view> absent;
   for (const auto& [symbol, life] : DriverLevels::all().lives) {
-    if (!level.has(symbol)) absent.push_back(symbol);
+    const bool comes_later =
+        is_its_release && life.from == level.branch() && minor_of(driver_version) < life.from_minor;
+    if (comes_later || !level.has(symbol)) absent.push_back(symbol);
   }
   return absent;
 }

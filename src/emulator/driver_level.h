@@ -39,8 +39,8 @@ const DriverLevel& driver_level(std::string_view driver_version);
 Result<std::string> driver_version_of(std::string_view level_or_version);
 // The newest CUDA version (1000 * major + 10 * minor) that a driver of that version supports.
 int32_t cuda_version_of_driver(std::string_view driver_version);
-// Names of functions that exist at some level and not at `level`, sorted.
-std::vector<std::string_view> absent_symbols(const DriverLevel& level);
+// Names of functions that exist at some level and not in a driver of that version, sorted.
+std::vector<std::string_view> absent_symbols(std::string_view driver_version);
 // What is wrong with the data files, one line a mistake; for the test that holds them.
 std::vector<std::string> driver_level_mistakes();
 

@@ -48,9 +48,22 @@ TEST(DriverLevelTest, FunctionsComeWithTheirRelease) {
   EXPECT_FALSE(driver_level("595").has("nvmlDeviceSetMemoryLimits_v1"));
   EXPECT_TRUE(driver_level("615").has("nvmlDeviceSetMemoryLimits_v1"));
   EXPECT_TRUE(driver_level("470").has("nvmlDeviceGetName")) << "named by no file";
-  const auto absent = absent_symbols(driver_level("595"));
+  const auto absent = absent_symbols("595.45.04");
   EXPECT_TRUE(std::is_sorted(absent.begin(), absent.end()));
   EXPECT_TRUE(std::binary_search(absent.begin(), absent.end(), "nvmlDeviceSetMemoryLimits_v1"));
+}
+
+// nvitop#75: it chooses a layout of the process list by the absence of this function, which 535.98 brought.
+TEST(DriverLevelTest, SomeFunctionsComeWithinARelease) {
+  const auto lacks = [](std::string_view version) {
+    const auto absent = absent_symbols(version);
+    return std::binary_search(absent.begin(), absent.end(), "nvmlDeviceGetRunningProcessDetailList");
+  };
+  EXPECT_TRUE(lacks("525.147.05"));
+  EXPECT_TRUE(lacks("535.54.03"));
+  EXPECT_FALSE(lacks("535.98"));
+  EXPECT_FALSE(lacks("535.183.06"));
+  EXPECT_FALSE(lacks("550.54.14"));
 }
 
 }  // namespace

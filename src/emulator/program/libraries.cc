@@ -89,7 +89,7 @@ void remember_program_path() {
 
 Result<void> install_libraries(const std::string& directory, const std::string& driver_version) {
   TRY_ASSIGN(const std::string source, built_libraries());
-  const std::vector<std::string_view> absent = absent_symbols(driver_level(driver_version));
+  const std::vector<std::string_view> absent = absent_symbols(driver_version);
   for (const LibraryFile& library : kLibraries) {
     TRY_ASSIGN(std::vector<char> content, read_file(source + "/" + library.name));
     TRY(remove_symbols(content, absent));
