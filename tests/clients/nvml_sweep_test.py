@@ -9,6 +9,7 @@ TRANCHE_TEST_OPTIONS holds the emulator's options, e.g. "--driver 570".
 import ctypes
 import inspect
 import os
+import sys
 import unittest
 
 import pynvml
@@ -84,8 +85,6 @@ class Sweep(unittest.TestCase):
     maxDiff = None
 
     def setUp(self):
-        if FUNCTIONS is None:
-            self.skipTest("the vendor's headers are not here; ./setup fetches them")
         pynvml.nvmlInit()
         self.addCleanup(pynvml.nvmlShutdown)
         self.asked = []
@@ -147,4 +146,7 @@ class Sweep(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if FUNCTIONS is None:
+        print("skipped: the vendor's headers are not here; ./setup fetches them")
+        sys.exit(77)
     unittest.main()

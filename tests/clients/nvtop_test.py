@@ -68,7 +68,6 @@ def nvitop_processes():
             for device in nvitop.Device.all() for pid, process in device.processes().items()}
 
 
-@unittest.skipIf(shutil.which("nvtop") is None, "nvtop is not installed; ./setup installs it")
 class Nvtop(unittest.TestCase):
     def setUp(self):
         pynvml.nvmlInit()
@@ -96,4 +95,8 @@ class Nvtop(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    for program in ("nvtop", "tmux"):
+        if shutil.which(program) is None:
+            print(f"skipped: {program} is not installed; ./setup installs it")
+            sys.exit(77)
     unittest.main()
