@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -13,9 +14,12 @@ struct Range {
   uint32_t last;
 };
 
+// `ranges` ascend.
 bool contains(std::span<const Range> ranges, uint32_t point) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [&](const Range& range) { return point >= range.first && point <= range.last; });
+  if (point < ranges.front().first) return false;  // nearly everything
+  const auto after = std::upper_bound(ranges.begin(), ranges.end(), point,
+                                      [](uint32_t value, const Range& range) { return value < range.first; });
+  return point <= std::prev(after)->last;
 }
 
 // Unicode's general categories Mn and Me, the common blocks.

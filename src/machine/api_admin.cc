@@ -52,7 +52,8 @@ void ApiServer::check_config(Call& call) {
 
 void ApiServer::reload(Call& call) {
   if (!call.caller.is_operator) {
-    return call.responder.respond(Error(ErrorCode::denied, "only operators may reload the configuration"));
+    return deny(call, Denied::reload, "thing", "configuration",
+                "only operators may reload the configuration");
   }
   const auto summary = parts_.reload();
   if (!summary) return call.responder.respond(summary.error());

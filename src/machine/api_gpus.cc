@@ -28,9 +28,8 @@ void ApiServer::drain(Call& call) {
   const auto gpu = gpu_of(call, parts_.gpus);
   if (!gpu) return call.responder.respond(gpu.error());
   if (!call.caller.is_operator) {
-    return call.responder.respond(Error(ErrorCode::denied,
-                                        "only operators may drain a GPU: ask one, or join a "
-                                        "group of daemon.operator_groups"));
+    return deny(call, Denied::drain, "gpu", call.parameters[0],
+                "only operators may drain a GPU: ask one, or join a group of daemon.operator_groups");
   }
   const auto request = api::decode<api::DrainRequest>(call.request.body.empty() ? "{}" : call.request.body);
   if (!request) return call.responder.respond(request.error());
@@ -47,7 +46,8 @@ void ApiServer::undrain(Call& call) {
   const auto gpu = gpu_of(call, parts_.gpus);
   if (!gpu) return call.responder.respond(gpu.error());
   if (!call.caller.is_operator) {
-    return call.responder.respond(Error(ErrorCode::denied, "only operators may put a GPU back: ask one"));
+    return deny(call, Denied::undrain, "gpu", call.parameters[0],
+                "only operators may put a GPU back: ask one");
   }
   auto responder = std::make_shared<Responder>(std::move(call.responder));
   Engine::Attachment attachment;

@@ -103,14 +103,21 @@ Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool int
 
 void ApiServer::record_submission(Submission submission, std::function<void(JobId)> durable) {
   const JobId job = parts_.engine.jobs().next_id();
-  if (submission.idempotency) {
+  const bool repeatable = submission.idempotency.has_value();
+  if (repeatable) {
     answered_[{submission.idempotency->uid, submission.idempotency->key}] = job;
+    undurable_[job];
   }
   Engine::Attachment attachment;
   attachment.payload = std::move(submission.payload);
   attachment.idempotency = std::move(submission.idempotency);
   attachment.request = std::move(submission.request);
-  if (durable) attachment.durable = [job, durable = std::move(durable)] { durable(job); };
+  attachment.durable = [this, job, repeatable, durable = std::move(durable)] {
+    if (durable) durable(job);
+    if (!repeatable) return;
+    const auto repeats = undurable_.extract(job);
+    for (Responder& repeat : repeats.mapped()) answer_submitted(std::move(repeat), job);
+  };
   parts_.engine.record(JobSubmitted{job, std::move(submission.job.spec), std::move(submission.job.array)},
                        std::move(attachment));
 }
@@ -130,7 +137,9 @@ void ApiServer::submit(Call& call) {
             Error(ErrorCode::conflict, "this Idempotency-Key belongs to job " + job->display() +
                                            ", which is a different one: use another key"));
       }
-      return answer_submitted(std::move(call.responder), answered->second);
+      const auto undurable = undurable_.find(answered->second);
+      if (undurable == undurable_.end()) return answer_submitted(std::move(call.responder), answered->second);
+      return undurable->second.push_back(std::move(call.responder));
     }
   }
   auto responder = std::make_shared<Responder>(std::move(call.responder));
@@ -186,9 +195,9 @@ void ApiServer::attach(Call& call) {
   JobRecord* job = find_job(call);
   if (job == nullptr) return;
   if (job->spec->owner.uid != call.caller.uid) {
-    return call.responder.respond(Error(
-        ErrorCode::denied,
-        "job " + job->display() + " belongs to " + job->spec->owner.user + ": only the owner may attach"));
+    return deny(
+        call, Denied::attach, "job", std::to_string(job->id.value()),
+        "job " + job->display() + " belongs to " + job->spec->owner.user + ": only the owner may attach");
   }
   if (is_final(job->state) || !job->spec->interactive) {
     return call.responder.respond(
@@ -320,16 +329,14 @@ void ApiServer::why(Call& call) {
   call.responder.respond(json_response(200, api::encode(ended)));
 }
 
-void ApiServer::change_job(Call& call, const char* verb,
+void ApiServer::change_job(Call& call, Denied verb,
                            const std::function<Result<EventPayload>(const JobRecord&)>& make) {
   const JobRecord* job = find_job(call);
   if (job == nullptr) return;
   if (!call.caller.may_control(job->spec->owner.uid)) {
-    log(LogLevel::notice, "denied",
-        {{"verb", verb}, {"uid", call.caller.uid}, {"user", call.caller.user}, {"job", job->id.value()}});
-    return call.responder.respond(
-        Error(ErrorCode::denied, "job " + job->display() + " belongs to " + job->spec->owner.user +
-                                     ": only the owner and operators may " + verb + " it"));
+    return deny(call, verb, "job", std::to_string(job->id.value()),
+                "job " + job->display() + " belongs to " + job->spec->owner.user +
+                    ": only the owner and operators may do that");
   }
   auto payload = make(*job);
   if (!payload) return call.responder.respond(payload.error());
@@ -342,7 +349,7 @@ void ApiServer::change_job(Call& call, const char* verb,
 }
 
 void ApiServer::cancel(Call& call) {
-  change_job(call, "cancel", [&](const JobRecord& job) -> Result<EventPayload> {
+  change_job(call, Denied::cancel, [&](const JobRecord& job) -> Result<EventPayload> {
     if (is_final(job.state)) {
       return fail(ErrorCode::conflict,
                   "job " + job.display() + " has ended already (" + std::string(to_string(job.state)) + ")");
@@ -352,7 +359,7 @@ void ApiServer::cancel(Call& call) {
 }
 
 void ApiServer::hold(Call& call) {
-  change_job(call, "hold", [&](const JobRecord& job) -> Result<EventPayload> {
+  change_job(call, Denied::hold, [&](const JobRecord& job) -> Result<EventPayload> {
     if (job.state != JobState::pending) {
       return fail(ErrorCode::conflict, "job " + job.display() + " is " + std::string(to_string(job.state)) +
                                            ": only a waiting job can be held");
@@ -362,7 +369,7 @@ void ApiServer::hold(Call& call) {
 }
 
 void ApiServer::release(Call& call) {
-  change_job(call, "release", [&](const JobRecord& job) -> Result<EventPayload> {
+  change_job(call, Denied::release, [&](const JobRecord& job) -> Result<EventPayload> {
     if (job.state != JobState::held) {
       return fail(ErrorCode::conflict,
                   "job " + job.display() + " is " + std::string(to_string(job.state)) + ", not held");

@@ -1,5 +1,7 @@
 #include "machine/api_server.h"
 
+#include <iterator>
+
 #include "base/quantity_text.h"
 #include "linux/log.h"
 #include "machine/fences.h"
@@ -58,6 +60,45 @@ void ApiServer::handle(HttpRequest request, Responder responder) {
   for (size_t i = 0; i < match.parameters.count; ++i) call.parameters.emplace_back(match.parameters[i]);
   call.caller = identify_caller(*call.request.peer.credentials, parts_.config, parts_.users);
   (this->*match.route->action)(call);
+}
+
+namespace {
+
+constexpr const char* kDeniedVerbs[] = {"attach", "cancel", "hold", "release", "drain", "undrain", "reload"};
+constexpr int64_t kDeniedVerbCount = std::size(kDeniedVerbs);
+
+}  // namespace
+
+void ApiServer::deny(Call& call, Denied verb, const char* kind, const std::string& thing,
+                     std::string sentence) {
+  const auto number = static_cast<int64_t>(verb);
+  const int64_t owner = int64_t{call.caller.uid} * kDeniedVerbCount + number;
+  if (const uint64_t times = denials_.happened(owner, parts_.reactor.clock().since_boot()); times > 0) {
+    log(LogLevel::notice, "denied",
+        {{"verb", kDeniedVerbs[number]},
+         {"uid", call.caller.uid},
+         {"user", call.caller.user},
+         {kind, thing},
+         {"times", times}});
+  }
+  if (!denial_sweep_) arm_denial_sweep();
+  call.responder.respond(Error(ErrorCode::denied, std::move(sentence)));
+}
+
+void ApiServer::arm_denial_sweep() {
+  const Duration now = parts_.reactor.clock().since_boot();
+  denial_sweep_ = parts_.reactor.at(now + LogThrottle::kInterval, [this] {
+    denials_.tell_overdue(parts_.reactor.clock().since_boot(), [this](int64_t owner, uint64_t times) {
+      const auto uid = static_cast<uint32_t>(owner / kDeniedVerbCount);
+      log(LogLevel::notice, "denied",
+          {{"verb", kDeniedVerbs[owner % kDeniedVerbCount]},
+           {"uid", uid},
+           {"user", parts_.users.name(uid)},
+           {"times", times}});
+    });
+    const Reactor::Handle self = std::move(denial_sweep_);
+    if (!denials_.is_empty()) arm_denial_sweep();
+  });
 }
 
 ViewSource ApiServer::view_source() const {

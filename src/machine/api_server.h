@@ -12,6 +12,7 @@
 #include "codec/config.h"
 #include "linux/http_router.h"
 #include "linux/http_server.h"
+#include "linux/log_throttle.h"
 #include "machine/caller.h"
 #include "machine/gpu_manager.h"
 #include "machine/interactive_sessions.h"
@@ -84,6 +85,7 @@ class ApiServer final : public StepObserver {
   void check_config(Call& call);
   void reload(Call& call);
 
+  enum class Denied { attach, cancel, hold, release, drain, undrain, reload };
   // A checked submission, ready to be recorded.
   struct Submission;
   Result<Submission> prepare_submission(Call& call, bool interactive);
@@ -92,9 +94,12 @@ class ApiServer final : public StepObserver {
   void answer_submitted(Responder responder, JobId job);
   // The job of the route's first parameter, or an answered error.
   JobRecord* find_job(Call& call);
-  void change_job(Call& call, const char* verb,
-                  const std::function<Result<EventPayload>(const JobRecord&)>& make);
+  void change_job(Call& call, Denied verb, const std::function<Result<EventPayload>(const JobRecord&)>& make);
   void answer_job(Responder responder, JobId job, const Caller& caller);
+  // Refuses, and notes who tried what on which `kind` of thing ("job", "gpu"): at most once a second for each
+  // user and verb, with a count of those before.
+  void deny(Call& call, Denied verb, const char* kind, const std::string& thing, std::string sentence);
+  void arm_denial_sweep();
   void answer_page(Call& call, const std::function<bool(const JobRecord&)>& wanted, bool newest_first);
   void answer_waiters(JobId job);
   void send_backlog(std::shared_ptr<struct EventFollower> follower);
@@ -109,6 +114,10 @@ class ApiServer final : public StepObserver {
   Parts parts_;
   Time started_;
   std::map<std::pair<uint32_t, std::string>, JobId> answered_;  // idempotency keys
+  // Repeats of submissions that are not durable yet: they are answered when the first one is.
+  std::map<JobId, std::vector<Responder>> undurable_;
+  LogThrottle denials_;
+  Reactor::Handle denial_sweep_;
   std::multimap<JobId, std::shared_ptr<Waiter>> waiters_;
   std::vector<std::shared_ptr<struct EventFollower>> followers_;
 };

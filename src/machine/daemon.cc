@@ -2,6 +2,7 @@
 
 #include "base/failpoint.h"
 #include "linux/log.h"
+#include "machine/state_lock.h"
 
 namespace tranche::machine {
 namespace {
@@ -19,15 +20,24 @@ Result<std::unique_ptr<Daemon>> Daemon::create(Parts parts) {
 }
 
 Result<void> Daemon::recover() {
-  TRY_ASSIGN(journal_,
-             Journal::open(parts_.config.state_dir, parts_.reactor, std::move(parts_.journal_worker)));
+  TRY_ASSIGN(state_lock_, lock_state(parts_.config.state_dir));
+  TRY_ASSIGN(journal_, Journal::open(parts_.config.state_dir, parts_.reactor,
+                                     std::move(parts_.journal_worker), parts_.config.journal_ballast));
   engine_ = std::make_unique<Engine>(parts_.reactor, *journal_);
   uint64_t rows = 0;
-  TRY(journal_->read_all([&](RecordedStep step) -> Result<void> {
+  TRY_ASSIGN(const Journal::TailCut cut, journal_->recover([&](RecordedStep step) -> Result<void> {
     engine_->restore(step);
     ++rows;
     return {};
   }));
+  if (cut.first.is_set()) {
+    log(LogLevel::critical, "journal_tail_cut",
+        {{"first", cut.first.value()},
+         {"last", cut.last.value()},
+         {"copy", cut.copy},
+         {"damage", cut.damage}});
+    TRY(journal_->forget_keys_from(engine_->jobs().next_id()));
+  }
   std::unordered_map<std::string, std::string> names;
   TRY(journal_->read_names(
       [&](std::string hash, std::string name) { names.emplace(std::move(hash), std::move(name)); }));

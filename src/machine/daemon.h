@@ -57,6 +57,7 @@ class Daemon {
 
   Parts parts_;
   bool rebooted_ = false;
+  UniqueFd state_lock_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<GpuManager> gpus_;

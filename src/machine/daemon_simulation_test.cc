@@ -76,6 +76,7 @@ class World {
     char folder[] = "/dev/shm/tranche-simulation-XXXXXX";
     state_dir_ = ::mkdtemp(folder);
     config_.state_dir = state_dir_;
+    config_.journal_ballast = MiB(1);
     config_.policy.minimum_runtime = kSecond;
     config_.policy.users_share_gpu = random_.chance(1, 2);
     start_daemon();
@@ -188,7 +189,11 @@ class World {
       case 5:
         return change_some_job();
       case 6: {
-        // The launcher's connection is lost and comes back.
+        // The launcher dies, with what it has received and not passed on, and comes back.
+        tasks_.set_deaf(true);
+        reactor_.run_until(reactor_.clock().since_boot() + Duration(random_.between(0, 50'000'000)));
+        tasks_.set_deaf(false);
+        if (crashed_) return;
         tasks_.connect(nullptr);
         daemon_->listener().on_disconnected();
         tasks_.connect(&daemon_->listener());

@@ -26,8 +26,6 @@ constexpr const char* kMigrations[] = {
     "CREATE TABLE note(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;",
 };
 
-constexpr off_t kBallastBytes = 8 << 20;
-
 // CRC-32 (IEEE 802.3, reflected polynomial 0xEDB88320): finds damage, not malice.
 uint32_t checksum(std::string_view a, std::string_view b) {
   static const auto kTable = [] {
@@ -71,20 +69,21 @@ Result<RecordedStep> read_step(Statement& row) {
 }  // namespace
 
 Result<std::unique_ptr<Journal>> Journal::open(const std::string& state_directory, Reactor& reactor,
-                                               std::unique_ptr<Worker> worker) {
+                                               std::unique_ptr<Worker> worker, MiB ballast) {
   auto database = Database::open(state_directory + "/journal.db", kMigrations);
   if (!database) {
     return fail(std::move(database).error().with_context("the journal in " + state_directory));
   }
-  std::unique_ptr<Journal> journal(new Journal(state_directory, reactor, std::move(*database)));
+  std::unique_ptr<Journal> journal(new Journal(state_directory, reactor, std::move(*database), ballast));
   TRY(journal->prepare_statements());
   journal->make_ballast();
   journal->worker_ = std::move(worker);
   return journal;
 }
 
-Journal::Journal(std::string state_directory, Reactor& reactor, Database database)
+Journal::Journal(std::string state_directory, Reactor& reactor, Database database, MiB ballast)
     : ballast_path_(std::move(state_directory) + "/ballast"),
+      ballast_(ballast),
       reactor_(reactor),
       database_(std::move(database)) {}
 
@@ -111,8 +110,9 @@ Result<void> Journal::prepare_statements() {
 }
 
 void Journal::make_ballast() {
+  if (ballast_ <= MiB()) return;
   const UniqueFd file(::open(ballast_path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-  if (!file.is_open() || ::posix_fallocate(file.get(), 0, kBallastBytes) != 0) {
+  if (!file.is_open() || ::posix_fallocate(file.get(), 0, off_t{ballast_.count()} << 20) != 0) {
     log(LogLevel::warning, "no_ballast", {{"path", ballast_path_}});
   }
 }
@@ -126,6 +126,55 @@ Result<void> Journal::read_all(const std::function<Result<void>(RecordedStep ste
     TRY_ASSIGN(RecordedStep step, read_step(rows));
     TRY(take(std::move(step)));
   }
+}
+
+Result<Journal::TailCut> Journal::recover(const std::function<Result<void>(RecordedStep step)>& take) {
+  TailCut cut;
+  {
+    TRY_ASSIGN(Statement rows, database_.prepare(std::string(kSelectRows) + " ORDER BY seq"));
+    rows.bind_all();
+    EventSeq expected;
+    while (true) {
+      TRY_ASSIGN(const bool more, rows.step());
+      if (!more) break;
+      const EventSeq seq(static_cast<uint64_t>(rows.column_int64(0)));
+      if (expected.is_set() && seq != expected) {
+        return fail(ErrorCode::corrupt, "journal row " + std::to_string(expected.value()) +
+                                            " is missing: restore a backup (tranched restore)");
+      }
+      expected = EventSeq(seq.value() + 1);
+      auto step = read_step(rows);
+      const bool damaged = !step && step.error().code() == ErrorCode::corrupt;
+      if (!step && !damaged) return fail(std::move(step).error());
+      if (damaged) {
+        if (!cut.first.is_set()) {
+          cut.first = seq;
+          cut.damage = step.error().message();
+        }
+        cut.last = seq;
+        continue;
+      }
+      if (cut.first.is_set()) return fail(ErrorCode::corrupt, cut.damage);
+      TRY(take(std::move(*step)));
+    }
+  }
+  if (cut.first.is_set()) TRY(cut_tail(cut));
+  return cut;
+}
+
+Result<void> Journal::cut_tail(TailCut& cut) {
+  const std::string folder = ballast_path_.substr(0, ballast_path_.rfind('/'));
+  cut.copy = folder + "/journal.db.damaged-at-" + std::to_string(cut.first.value());
+  ::unlink(cut.copy.c_str());
+  TRY_ASSIGN(Statement keep, database_.prepare("VACUUM INTO ?"));
+  TRY(keep.run(cut.copy));
+  TRY_ASSIGN(Statement remove, database_.prepare("DELETE FROM event WHERE seq >= ?"));
+  return remove.run(cut.first.value());
+}
+
+Result<void> Journal::forget_keys_from(JobId first) {
+  TRY_ASSIGN(Statement remove, database_.prepare("DELETE FROM idempotency WHERE job >= ?"));
+  return remove.run(first.value());
 }
 
 Result<void> Journal::read_names(const std::function<void(std::string hash, std::string name)>& take) {

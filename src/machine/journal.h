@@ -56,14 +56,27 @@ class Journal {
  public:
   using Durable = std::function<void()>;
 
-  // `worker` does the writing and reading; it is ended first.
+  // `worker` does the writing and reading; it is ended first. `ballast`: kept on the disk and given up when
+  // it fills; zero for who only reads.
   static Result<std::unique_ptr<Journal>> open(const std::string& state_directory, Reactor& reactor,
-                                               std::unique_ptr<Worker> worker);
+                                               std::unique_ptr<Worker> worker, MiB ballast = MiB());
   ~Journal();
 
   // --- before the loop runs: recovery ------------------------------------------------------------------
   // Gives every row in order. Stops at the first error.
   Result<void> read_all(const std::function<Result<void>(RecordedStep step)>& take);
+  // The same, for the daemon that goes on writing: rows at the end that are damaged are kept in a copy of the
+  // whole file, cut off, and told; they are never guessed. Damage with good rows behind it is an error, and
+  // so is a row that is missing.
+  struct TailCut {
+    EventSeq first;  // unset: nothing was cut
+    EventSeq last;
+    std::string copy;  // the file as it was
+    std::string damage;
+  };
+  Result<TailCut> recover(const std::function<Result<void>(RecordedStep step)>& take);
+  // Keys of submissions that were cut, by the first job id that the journal does not know.
+  Result<void> forget_keys_from(JobId first);
   // hash -> name of every payload.
   Result<void> read_names(const std::function<void(std::string hash, std::string name)>& take);
   Result<void> read_idempotency(const std::function<void(IdempotencyKey key, JobId job)>& take);
@@ -95,8 +108,9 @@ class Journal {
   };
   using Batch = std::vector<Pending>;
 
-  Journal(std::string state_directory, Reactor& reactor, Database database);
+  Journal(std::string state_directory, Reactor& reactor, Database database, MiB ballast);
   Result<void> prepare_statements();
+  Result<void> cut_tail(TailCut& cut);
   void make_ballast();
   void write_next();
   void batch_done(const std::shared_ptr<Batch>& batch, const Result<void>& result);
@@ -106,6 +120,7 @@ class Journal {
   Result<void> write_entry(const JournalEntry& entry);
 
   std::string ballast_path_;
+  MiB ballast_;
   Reactor& reactor_;
   Database database_;
   // Used by the worker only, once it runs.

@@ -15,6 +15,9 @@ namespace tranche::machine {
 namespace {
 
 constexpr Duration kConnectAgainAfter{100 * kMillisecond.count()};
+// A shepherd finds a new launcher within 20 ms (launcher/launcher_link.h), a cgroup can be removed within 5.
+constexpr Duration kAskAgainAfter{20 * kMillisecond.count()};
+constexpr Duration kAskAgainAtMost = kSecond;
 constexpr size_t kPacketsAtATime = 256;  // then the loop turns, so that clients are heard
 
 wire::TaskKey to_wire(const TaskKey& task) { return {task.job.value(), task.rank, task.attempt}; }
@@ -181,6 +184,7 @@ void LauncherTaskHost::disconnected() {
   writable_.reset();
   socket_.reset();
   outbox_.clear();
+  repeats_.clear();  // reconciling asks for what is still wanted
   const auto unanswered = std::exchange(outstanding_, {});
   again_ = reactor_.at(reactor_.clock().since_boot() + kConnectAgainAfter, [this] { connect(); });
   for (const auto& [id, request] : unanswered) {
@@ -372,14 +376,41 @@ void LauncherTaskHost::send_task(const TaskKey& task, wire::LauncherKind kind, R
   send(request, kind, std::move(outstanding), std::move(file_descriptors));
 }
 
-void LauncherTaskHost::go(const TaskKey& task) { send_task(task, wire::LauncherKind::go, {}); }
-void LauncherTaskHost::forget(const TaskKey& task) { send_task(task, wire::LauncherKind::forget, {}); }
+// What a task's shepherd or its cgroup is not ready for yet is asked again, less and less often, for as long
+// as this launcher lives.
+LauncherTaskHost::Replied LauncherTaskHost::again_while_busy(Duration pause, Again ask) {
+  return [this, pause, ask = std::move(ask)](int32_t status, const std::string&) {
+    if (status != EAGAIN && status != EBUSY && status != EOWNERDEAD) return;
+    const uint64_t id = ++last_repeat_;
+    repeats_[id] = reactor_.at(reactor_.clock().since_boot() + pause, [this, id, pause, ask] {
+      const auto self = repeats_.extract(id);
+      ask(std::min(pause * 2, kAskAgainAtMost));
+    });
+  };
+}
 
-void LauncherTaskHost::kill(const TaskKey& task, Duration grace) {
+void LauncherTaskHost::go(const TaskKey& task) { send_go(task, kAskAgainAfter); }
+void LauncherTaskHost::forget(const TaskKey& task) { send_forget(task, kAskAgainAfter); }
+void LauncherTaskHost::kill(const TaskKey& task, Duration grace) { send_kill(task, grace, kAskAgainAfter); }
+
+void LauncherTaskHost::send_go(const TaskKey& task, Duration pause) {
+  send_task(task, wire::LauncherKind::go,
+            again_while_busy(pause, [this, task](Duration next) { send_go(task, next); }));
+}
+
+void LauncherTaskHost::send_forget(const TaskKey& task, Duration pause) {
+  send_task(task, wire::LauncherKind::forget,
+            again_while_busy(pause, [this, task](Duration next) { send_forget(task, next); }));
+}
+
+void LauncherTaskHost::send_kill(const TaskKey& task, Duration grace, Duration pause) {
   wire::KillRequest request{};
   request.key = to_wire(task);
   request.grace_ns = static_cast<uint64_t>(std::max<int64_t>(0, grace.count()));
-  send(request, wire::LauncherKind::kill, {});
+  Outstanding outstanding;
+  outstanding.replied =
+      again_while_busy(pause, [this, task, grace](Duration next) { send_kill(task, grace, next); });
+  send(request, wire::LauncherKind::kill, std::move(outstanding));
 }
 
 void LauncherTaskHost::attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) {

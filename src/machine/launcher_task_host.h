@@ -56,6 +56,11 @@ class LauncherTaskHost final : public TaskHost {
             std::vector<UniqueFd> file_descriptors = {});
   void send_task(const TaskKey& task, wire::LauncherKind kind, Replied replied,
                  std::vector<UniqueFd> file_descriptors = {});
+  using Again = std::function<void(Duration next_pause)>;
+  Replied again_while_busy(Duration pause, Again ask);
+  void send_go(const TaskKey& task, Duration pause);
+  void send_forget(const TaskKey& task, Duration pause);
+  void send_kill(const TaskKey& task, Duration grace, Duration pause);
   void flush();
   void receive();
   void dispatch(const char* bytes, size_t size);
@@ -70,6 +75,8 @@ class LauncherTaskHost final : public TaskHost {
   std::deque<Packet> outbox_;
   std::map<uint64_t, Outstanding> outstanding_;
   uint64_t next_id_ = 1;
+  std::map<uint64_t, Reactor::Handle> repeats_;
+  uint64_t last_repeat_ = 0;
 };
 
 }  // namespace tranche::machine

@@ -18,7 +18,7 @@ void SimulatedTaskHost::lose_everything() { tasks_.clear(); }
 template <class Tell>
 void SimulatedTaskHost::tell(Tell tell) {
   TaskListener* const listener = listener_;
-  if (listener == nullptr) return;
+  if (listener == nullptr || deaf_) return;
   reactor_.post([this, listener, tell] {
     if (listener_ == listener) tell(*listener);
   });
@@ -36,6 +36,7 @@ void SimulatedTaskHost::after(Task& task, Duration delay, void (SimulatedTaskHos
 }
 
 void SimulatedTaskHost::start(const LaunchPlan& plan, UniqueFd) {
+  if (deaf_) return;
   TRANCHE_ASSERT(!tasks_.contains(plan.task));
   Task& task = tasks_[plan.task];
   task.record.task = plan.task;
@@ -62,6 +63,7 @@ void SimulatedTaskHost::prepared(Task& task) {
 }
 
 void SimulatedTaskHost::go(const TaskKey& key) {
+  if (deaf_) return;
   const auto found = tasks_.find(key);
   if (found == tasks_.end() || found->second.record.state != TaskRecord::State::prepared) return;
   Task& task = found->second;
@@ -80,6 +82,7 @@ void SimulatedTaskHost::run_ended(Task& task) { end(task, ExitCause::exited, tas
 void SimulatedTaskHost::limit_reached(Task& task) { end(task, ExitCause::time_limit, 0, SIGTERM); }
 
 void SimulatedTaskHost::kill(const TaskKey& key, Duration grace) {
+  if (deaf_) return;
   const auto found = tasks_.find(key);
   if (found == tasks_.end()) return;
   Task& task = found->second;
@@ -121,6 +124,7 @@ void SimulatedTaskHost::all_gone(Task& task) {
 }
 
 void SimulatedTaskHost::forget(const TaskKey& key) {
+  if (deaf_) return;
   const auto found = tasks_.find(key);
   if (found != tasks_.end() && found->second.record.all_gone) tasks_.erase(found);
 }

@@ -32,6 +32,8 @@ class SimulatedTaskHost final : public TaskHost {
 
   // The daemon that hears of tasks from now on; null while there is none.
   void connect(TaskListener* listener);
+  // What is asked from now on is lost, as what a dying launcher has received and not passed on.
+  void set_deaf(bool deaf) { deaf_ = deaf; }
   // Every task and record is gone, as after a reboot.
   void lose_everything();
 
@@ -75,6 +77,7 @@ class SimulatedTaskHost final : public TaskHost {
   std::map<TaskKey, Task> tasks_;
   std::map<TaskKey, int> executions_;
   std::vector<NodeHolder> strangers_;
+  bool deaf_ = false;
 };
 
 }  // namespace tranche::machine

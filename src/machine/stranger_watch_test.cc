@@ -37,6 +37,7 @@ class StrangerWatchTest : public ::testing::Test {
     set_log_sink([](LogLevel, std::string_view) {});
     char folder[] = "/dev/shm/tranche-strangers-XXXXXX";
     config_.state_dir = ::mkdtemp(folder);
+    config_.journal_ballast = MiB(1);
     start_daemon();
   }
   ~StrangerWatchTest() override {

@@ -354,9 +354,12 @@ void TaskRunner::reconcile_task(const TaskKey& task, Live& live, const TaskRecor
       break;
     case TaskRecord::State::prepared:
       if (live.stopping) return parts_.host.kill(task, Duration{});
+      // A go that was sent has been lost with the launcher, or is a second one now: a shepherd obeys one.
+      live.went = false;
       return on_prepared(task);
     case TaskRecord::State::running:
       live.prepared = live.went = true;
+      parts_.engine.jobs().set_pid(task, record->pid);  // the log has no pids
       on_started(task, record->pid);
       if (Live* still = find(task); still != nullptr && still->stopping) stop(task);
       break;

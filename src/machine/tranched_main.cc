@@ -3,6 +3,7 @@
 //   signals blocked -> configuration -> reactor -> NVML host (starts the sampler on first use) -> launcher
 //   connection -> daemon (journal recovered) -> HTTP on the Unix socket -> ready
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -20,8 +21,10 @@
 #include "linux/process_identity.h"
 #include "linux/sd_event_reactor.h"
 #include "linux/service_notify.h"
+#include "linux/system_error.h"
 #include "linux/worker_thread.h"
 #include "machine/daemon.h"
+#include "machine/journal_backup.h"
 #include "machine/launcher_task_host.h"
 #include "machine/verify_journal.h"
 
@@ -34,11 +37,15 @@ constexpr const char* kHelp =
 Usage: tranched [--config FILE] [--ready-fd N]
        tranched check-config [FILE]
        tranched verify-journal STATE_DIRECTORY
+       tranched backup STATE_DIRECTORY FILE
+       tranched restore FILE STATE_DIRECTORY
 
   --config FILE     the configuration (default /etc/tranche/tranche.toml if it exists)
   --ready-fd N      write a line to descriptor N when clients may connect
   check-config      parse the configuration, say what it means, and end
   verify-journal    recompute every recorded decision and compare, and end
+  backup            copy the journal into one new file, also while tranched writes it
+  restore           put a backup in the journal's place; tranched must not run
   --version, --help
 
 Examples:
@@ -173,6 +180,26 @@ int verify(const std::string& state_directory) {
   return verdict->holds() ? 0 : 1;
 }
 
+int back_up(const std::string& state_directory, const std::string& file) {
+  const auto rows = back_up_journal(state_directory, file);
+  if (!rows) return complain(rows.error());
+  std::printf("%s holds %llu rows\n", file.c_str(), static_cast<unsigned long long>(*rows));
+  return 0;
+}
+
+int restore(const std::string& file, const std::string& state_directory) {
+  const UniqueFd backup(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!backup.is_open()) return complain(system_error("open " + file));
+  if (const auto became = become_owner(state_directory); !became) return complain(became.error());
+  std::string replaced;
+  const auto rows = restore_journal(backup, state_directory, &replaced);
+  if (!rows) return complain(rows.error());
+  std::printf("%s/journal.db holds %llu rows\n", state_directory.c_str(),
+              static_cast<unsigned long long>(*rows));
+  if (!replaced.empty()) std::printf("what was there is kept as %s\n", replaced.c_str());
+  return 0;
+}
+
 int usage(const std::string& what) {
   std::fprintf(stderr, "tranched: %s; `tranched --help` shows what there is\n", what.c_str());
   return 2;
@@ -182,6 +209,14 @@ int run(const std::vector<std::string>& words) {
   if (!words.empty() && words[0] == "check-config") return check_config(words.size() > 1 ? words[1] : "");
   if (!words.empty() && words[0] == "verify-journal") {
     return words.size() == 2 ? verify(words[1]) : usage("verify-journal needs the state directory");
+  }
+  if (!words.empty() && words[0] == "backup") {
+    return words.size() == 3 ? back_up(words[1], words[2])
+                             : usage("backup needs the state directory and a new file");
+  }
+  if (!words.empty() && words[0] == "restore") {
+    return words.size() == 3 ? restore(words[1], words[2])
+                             : usage("restore needs the backup and the state directory");
   }
   Arguments arguments;
   for (size_t i = 0; i < words.size(); ++i) {

@@ -60,12 +60,12 @@ def random_job(dice, gpus):
     return Wanted(user, ["-G", "1", "-a", "1-3%2"], marked(f"sleep {length}"), "completed", code=0, count=3)
 
 
-def submit_all(server, wanted):
+def submit_all(server, wanted, first=0):
     """Each user submits from a process of his own; a submission that the daemon's death interrupts is repeated
-    under its idempotency key, as a script would."""
+    under its idempotency key, as a script would. `first`: that number of jobs were submitted before."""
     def submit(user):
         for number, job in enumerate(j for j in wanted if j.user == user):
-            command = [BIN + "/tranche", "submit", "--parsable", "--idempotency-key", f"{user}-{number}",
+            command = [BIN + "/tranche", "submit", "--parsable", "--idempotency-key", f"{user}-{first + number}",
                        "-o", "/dev/null", *job.flags, "--", *job.command]
             deadline = time.monotonic() + 60
             while job.first is None:
