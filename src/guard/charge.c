@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "guard/cuda_wrappers.h"
 #include "guard/lease.h"
 #include "guard/own_memory.h"
 #include "guard/pools.h"
@@ -35,6 +36,8 @@ static void end_activity(int gpu) { add(&accounts[gpu].activity, (UINT64_C(1) <<
 static void reset_after_fork(void) {
   blocks_forget_all();
   pools_forget_all();
+  graphs_forget_all();
+  virtual_forget_all();
   for (int i = 0; i < TRANCHE_GUARD_MAX_GPUS; ++i) accounts[i] = (struct Account){0};
   inside = 0;
   const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;

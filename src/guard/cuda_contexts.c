@@ -138,6 +138,20 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return end_of_context(real(device), gpu_of_device(device));
 }
 
+// A part of the primary context's processors: it has memory of its own.
+CUresult cuGreenCtxCreate(void** context, void* resources, CUdevice device, unsigned flags) {
+  REAL(cuGreenCtxCreate)
+  struct Measured measured;
+  const CUresult begun = measured_begin(&measured, gpu_of_device(device), 0);
+  if (begun != CUDA_SUCCESS) return begun;
+  const CUresult result = real(context, resources, device, flags);
+  if (measured_end(&measured, result == CUDA_SUCCESS) || result != CUDA_SUCCESS) return result;
+  CUresult (*destroy)(void*) = 0;
+  *(void**)&destroy = real_cuda("cuGreenCtxDestroy");
+  if (destroy != 0) destroy(*context);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 // Larger stacks, printf buffers and heaps are taken from the device at once.
 CUresult cuCtxSetLimit(int limit, size_t value) {
   REAL(cuCtxSetLimit)

@@ -64,6 +64,21 @@ CUresult cuGetProcAddress(const char* name, void** function, int version, uint64
   return result;
 }
 
+CUresult cuGetProcAddress_ptsz(const char* name, void** function, int version, uint64_t flags) {
+  REAL(cuGetProcAddress_ptsz)
+  const CUresult result = real(name, function, version, flags);
+  if (result == CUDA_SUCCESS && function != 0 && *function != 0) *function = in_place_of(*function);
+  return result;
+}
+
+CUresult cuGetProcAddress_v2_ptsz(const char* name, void** function, int version, uint64_t flags,
+                                  int* status) {
+  REAL(cuGetProcAddress_v2_ptsz)
+  const CUresult result = real(name, function, version, flags, status);
+  if (result == CUDA_SUCCESS && function != 0 && *function != 0) *function = in_place_of(*function);
+  return result;
+}
+
 CUresult cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags, int* status) {
   REAL(cuGetProcAddress_v2)
   const CUresult result = real(name, function, version, flags, status);
