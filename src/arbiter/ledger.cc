@@ -192,7 +192,8 @@ bool TaskLedger::lease(uint32_t slot, uint32_t gpu, uint64_t need) {
   if (wanted <= unused) return true;
   const uint64_t missing = wanted - unused;
   const auto room = [&] { return account.limit - std::min(account.limit, account.granted); };
-  if (room() < missing) take_unused_of_others(slot, gpu, missing - room());
+  // Of a limit that was lowered, more may be granted than it has: that comes off first.
+  if (room() < missing) take_unused_of_others(slot, gpu, account.granted + missing - account.limit);
   if (room() < missing) return ++account.denied, false;
   const uint64_t chunk = std::max(missing, slots_[slot].next_chunk);
   slots_[slot].next_chunk = std::min(slots_[slot].next_chunk * 2, kLargestChunk);

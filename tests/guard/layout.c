@@ -1,5 +1,6 @@
-/* Sizes and places of what the guard reads of the driver's structs, and numbers that it compares: printed from the
-   vendor's headers (-DVENDOR_CUDA, -DVENDOR_NVML) or from the guard's own declarations; the two must be alike. */
+/* Sizes and places of what the guard reads of the driver's structs, and numbers that it compares: printed
+   from the vendor's headers (-DVENDOR_CUDA, -DVENDOR_NVML) or from the guard's own declarations; the two must
+   be alike. */
 #include <stdio.h>
 #if defined(VENDOR_CUDA)
 #include <cuda.h>
@@ -13,8 +14,9 @@
 #endif
 #include <stddef.h>
 #define SIZE(vendor, own) printf(#vendor " %zu\n", sizeof(OF(vendor, own)))
-#define AT(vendor, field, own, own_field) \
-  printf(#vendor "." #field " %zu %zu\n", offsetof(OF(vendor, own), OF(field, own_field)), sizeof(((OF(vendor, own)*)0)->OF(field, own_field)))
+#define AT(vendor, field, own, own_field)                                                  \
+  printf(#vendor "." #field " %zu %zu\n", offsetof(OF(vendor, own), OF(field, own_field)), \
+         sizeof(((OF(vendor, own)*)0)->OF(field, own_field)))
 #define NUMBER(name) printf(#name " %d\n", (int)name)
 
 static void cuda(void) {
