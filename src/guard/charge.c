@@ -98,7 +98,7 @@ static CUresult keep_block(struct Charge* charge, const struct Block* block, CUr
   if (held) {
     if (charge->taken > cost) lease_give_back(charge->gpu, charge->taken - cost);
     charge->cost = cost;
-    add(managed ? &accounts[charge->gpu].managed : &accounts[charge->gpu].blocks, cost);
+    if (cost != 0) add(managed ? &accounts[charge->gpu].managed : &accounts[charge->gpu].blocks, cost);
     return CUDA_SUCCESS;
   }
   if (!managed) cost_of_exit(block);
@@ -135,8 +135,10 @@ uint64_t release_end(const struct Block* block, CUresult result) {
   } else {
     const bool managed = block->kind == BLOCK_MANAGED;
     cost = managed ? pages_of(block->bytes) * BLOCK_PAGE : cost_of_exit(block);
-    subtract(managed ? &accounts[block->gpu].managed : &accounts[block->gpu].blocks, cost);
-    if (cost != 0) lease_give_back(block->gpu, cost);
+    if (cost != 0) {
+      subtract(managed ? &accounts[block->gpu].managed : &accounts[block->gpu].blocks, cost);
+      lease_give_back(block->gpu, cost);
+    }
   }
   --inside;
   end_activity(block->gpu);

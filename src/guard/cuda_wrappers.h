@@ -7,11 +7,12 @@
 #define GUARD_WRAPPERS(X)                                                                                    \
   X(cuGetProcAddress)                                                                                        \
   X(cuGetProcAddress_ptsz)                                                                                   \
-  X(cuGetProcAddress_v2_ptsz) X(cuMemAlloc) X(cuArrayCreate) X(cuArray3DCreate) X(cuMemAllocPitch) X(        \
-      cuMemFree) X(cuMemGetInfo) X(cuDeviceTotalMem) X(cuGraphInstantiate) X(cuGraphInstantiate_v2)          \
-      X(cuGraphInstantiateWithFlags) X(cuGraphInstantiateWithParams) X(cuGraphInstantiateWithParams_ptsz) X( \
-          cuGraphExecDestroy) X(cuDeviceGraphMemTrim) X(cuGreenCtxCreate) X(cuGetProcAddress_v2)             \
-          X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocAsync) X(  \
+  X(cuGetProcAddress_v2_ptsz)                                                                                \
+  X(cuMemAlloc) X(cuArrayCreate) X(cuArray3DCreate) X(cuMemAllocPitch) X(cuMemFree) X(cuMemGetInfo) X(       \
+      cuDeviceTotalMem) X(cuGraphInstantiate) X(cuGraphInstantiate_v2) X(cuGraphInstantiateWithFlags)        \
+      X(cuGraphInstantiateWithParams) X(cuGraphInstantiateWithParams_ptsz) X(cuGraphExecDestroy) X(          \
+          cuDeviceGraphMemTrim) X(cuGreenCtxCreate) X(cuGetProcAddress_v2) X(cuMemAlloc_v2)                  \
+          X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocAsync) X(                   \
               cuMemAllocAsync_ptsz) X(cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz)               \
               X(cuMemFreeAsync) X(cuMemFreeAsync_ptsz) X(cuMemPoolTrimTo) X(cuMemPoolDestroy) X(cuMemCreate) \
                   X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(cuMemRetainAllocationHandle)                   \

@@ -23,11 +23,12 @@ MIB = 1 << 20
 
 
 class Guarded:
-    def __init__(self, limit_mib, board="h100-80:1", without=(), arbiter=True):
+    def __init__(self, limit_mib, board="h100-80:1", without=(), arbiter=True, driver=EMULATOR):
         require_lab()
         self.limit = limit_mib * MIB
         self.board = board
         self.without = without
+        self.driver = driver
         self.with_arbiter = arbiter
         self.arbiter = None
         self.children = []
@@ -48,7 +49,7 @@ class Guarded:
             hidden = [word for symbol in self.without if symbol.startswith("nvml") == (library == "nvidia-ml")
                       for word in ("--without", symbol)]
             subprocess.run([BIN + "/tranche-guard-fit", os.path.join(BUILD, "lib", "guard", name),
-                            os.path.join(EMULATOR, name), f"{RUN}/guard/{name}", *hidden], check=True)
+                            os.path.join(self.driver, name), f"{RUN}/guard/{name}", *hidden], check=True)
         for library in ("cuda", "nvml"):
             link = f"{RUN}/guard/libtranche-driver-{library}.so.1"
             if not os.path.islink(link):
@@ -87,7 +88,7 @@ class Guarded:
     def command(self, command, limit=None):
         limits = [f"--limit={self.status(gpu)['uuid']}={(limit or self.limit) // MIB}"
                   for gpu in range(int(self.board.split(":")[1]))]
-        return [BIN + "/tranche-guard-run", "--driver-library-dir", EMULATOR, *limits, "--", *command]
+        return [BIN + "/tranche-guard-run", "--driver-library-dir", self.driver, *limits, "--", *command]
 
     def start(self, command, **options):
         child = subprocess.Popen(self.command(command), **options)

@@ -1,8 +1,9 @@
 /* A job of many processes that fight for the last MiB of their limit, on the CUDA driver API:
      storm PROCESSES SECONDS SEED LEAST_KIB MOST_KIB [KILLS]
-   Each process takes and gives back blocks of random sizes, keeps as much as it can, and writes one line at its end:
-   allocations, refusals, other errors. With KILLS the parent kills a random child that often, and starts another.
-   Exit 1: an error that is not out-of-memory; whether the limit held is for the emulator's account to say. */
+   Each process takes and gives back blocks of random sizes, keeps as much as it can, and writes one line at
+   its end: allocations, refusals, other errors. With KILLS the parent kills a random child that often, and
+   starts another. Exit 1: an error that is not out-of-memory; whether the limit held is for the emulator's
+   account to say. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -75,7 +76,9 @@ static void storm(struct Counts* mine, uint64_t seed, uint64_t end_ms, uint64_t 
       const size_t bytes = (size_t)(least + next(&seed) % (most - least + 1)) << 10;
       const int taken = allocate(&blocks[live], bytes);
       live += taken == 0;
-      uint64_t* count = taken == 0 ? &mine->allocated : taken == OUT_OF_MEMORY ? &mine->refused : &mine->failed;
+      uint64_t* count = taken == 0               ? &mine->allocated
+                        : taken == OUT_OF_MEMORY ? &mine->refused
+                                                 : &mine->failed;
       __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
     }
   }
@@ -90,7 +93,8 @@ int main(int argc, char** argv) {
   const uint64_t least = strtoull(argv[4], 0, 10), most = strtoull(argv[5], 0, 10);
   int kills = argc > 6 ? atoi(argv[6]) : 0;
   pid_t children[MOST_PROCESSES];
-  counts = mmap(0, sizeof *counts * MOST_PROCESSES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  counts =
+      mmap(0, sizeof *counts * MOST_PROCESSES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (processes < 1 || processes > MOST_PROCESSES || counts == MAP_FAILED) return 2;
   for (int i = 0; i < processes; ++i) {
     if ((children[i] = fork()) == 0) storm(&counts[i], seed + (uint64_t)i * 1000003, end_ms, least, most);
@@ -119,6 +123,7 @@ int main(int argc, char** argv) {
     sum.failed += counts[i].failed;
   }
   printf("{\"allocated\": %llu, \"refused\": %llu, \"failed\": %llu, \"killed\": %d}\n",
-         (unsigned long long)sum.allocated, (unsigned long long)sum.refused, (unsigned long long)sum.failed, killed);
+         (unsigned long long)sum.allocated, (unsigned long long)sum.refused, (unsigned long long)sum.failed,
+         killed);
   return bad || sum.failed != 0;
 }
