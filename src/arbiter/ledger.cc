@@ -60,9 +60,10 @@ int TaskLedger::find(const uint8_t uuid[16]) const {
   return -1;
 }
 
-// Of one task only: another task must not suffer from what this one reports.
+// For this task only: another must not suffer from what this one reports. More than the limit means that no context
+// fits.
 void TaskLedger::note_context(uint32_t gpu, uint64_t bytes) {
-  gpus_[gpu].context_bytes = std::max(gpus_[gpu].context_bytes, std::min(bytes, gpus_[gpu].limit));
+  gpus_[gpu].context_bytes = std::max(gpus_[gpu].context_bytes, bytes);
 }
 
 void TaskLedger::open_slot(uint32_t slot, int32_t pid, uint64_t image) {

@@ -194,18 +194,6 @@ CUresult measured_begin(struct Measured* measured, int gpu, uint64_t estimate) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult measured_begin_with_rest(struct Measured* measured, int gpu, uint64_t most) {
-  const CUresult entered = enter_measured(measured, gpu);
-  if (entered != CUDA_SUCCESS || !measured->counted) return entered;
-  for (uint64_t part = most; part >= BLOCK_PAGE; part /= 2) {
-    if (take(gpu, part)) measured->estimate += part;
-    if (measured->estimate + BLOCK_PAGE > most) break;
-  }
-  if (measured->estimate != 0) return CUDA_SUCCESS;
-  leave_measured();
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 // What the driver says we hold less what we know, at a moment when no call was under way. False: not known.
 static bool read_overhead(int gpu, uint64_t* overhead) {
   struct Account* account = &accounts[gpu];

@@ -9,7 +9,8 @@
   X(cuGetProcAddress_ptsz)                                                                                   \
   X(cuGetProcAddress_v2_ptsz)                                                                                \
   X(cuMemAlloc)                                                                                              \
-  X(cuArrayCreate) X(cuArray3DCreate) X(cuMemAllocPitch) X(cuMemFree) X(cuMemGetInfo) X(cuDeviceTotalMem) X( \
+  X(cuArrayCreate)                                                                                           \
+  X(cuArray3DCreate) X(cuMemAllocPitch) X(cuMemFree) X(cuMemGetInfo) X(cuDeviceTotalMem) X(                  \
       cuGraphInstantiate) X(cuGraphInstantiate_v2) X(cuGraphInstantiateWithFlags)                            \
       X(cuGraphInstantiateWithParams) X(cuGraphInstantiateWithParams_ptsz) X(cuGraphExecDestroy) X(          \
           cuDeviceGraphMemTrim) X(cuGreenCtxCreate) X(cuGetProcAddress_v2) X(cuMemAlloc_v2)                  \

@@ -113,6 +113,13 @@ print(json.dumps({"result": result, "small": small, "free_then": free_then, "fre
         self.assertEqual(seen["nvml2"], seen["nvml"])
         self.assertEqual(seen["pids"], [seen["pid"]])
 
+    def test_a_limit_that_no_context_fits_into_is_refused_before_the_driver_is_asked(self):
+        seen = self.run_cuda(["--gpu-mem", "200M"], """
+gpu = Gpu()
+print(json.dumps({"created": gpu.created}))
+""")
+        self.assertEqual(seen["created"], 2)
+
     def test_freed_memory_may_be_taken_again(self):
         seen = self.run_cuda(["--gpu-mem", "1G"], """
 gpu = Gpu()

@@ -40,8 +40,16 @@ class Guarded:
         subprocess.run([BIN + "/tranche-emulator", "start", "--board", self.board], check=True, stdout=subprocess.DEVNULL)
         os.makedirs(RUN + "/guard", exist_ok=True)
         self.fit()
+        self.measure_contexts()
         self.start_arbiter()
         return self
+
+    def measure_contexts(self):
+        """As tranche-up does: what one context takes is known before a job makes one."""
+        if self.driver == EMULATOR:
+            with open(RUN + "/guard/contexts", "w", encoding="ascii") as file:
+                subprocess.run([BIN + "/tranche-gpu-proof", "contexts"], check=True, stdout=file,
+                               env={**os.environ, "LD_LIBRARY_PATH": self.driver})
 
     def fit(self):
         for library in ("cuda", "nvidia-ml"):
