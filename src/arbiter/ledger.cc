@@ -60,8 +60,8 @@ int TaskLedger::find(const uint8_t uuid[16]) const {
   return -1;
 }
 
-// For this task only: another must not suffer from what this one reports. More than the limit means that no context
-// fits.
+// For this task only: another must not suffer from what this one reports. More than the limit means that no
+// context fits.
 void TaskLedger::note_context(uint32_t gpu, uint64_t bytes) {
   gpus_[gpu].context_bytes = std::max(gpus_[gpu].context_bytes, bytes);
 }

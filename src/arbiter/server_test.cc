@@ -18,7 +18,7 @@
 namespace tranche::arbiter {
 namespace {
 
-constexpr uint64_t kMib = uint64_t{1} << 20;
+constexpr uint64_t kMebibyte = uint64_t{1} << 20;
 
 // A listening socket under an abstract name that the kernel chooses.
 struct Listener {
@@ -138,20 +138,20 @@ class ArbiterServer : public testing::Test {
 };
 
 TEST_F(ArbiterServer, GrantsToWhoComesThroughTheTasksSocket) {
-  ASSERT_EQ(register_task(100 * kMib), 0);
+  ASSERT_EQ(register_task(100 * kMebibyte), 0);
   const OwnedFile guard = task_.connect();
   const tranche_guard_welcome welcome = hello(guard);
   EXPECT_EQ(welcome.pid, ::getpid());
   EXPECT_EQ(welcome.gpu_count, 1U);
-  EXPECT_EQ(welcome.gpus[0].limit_bytes, 100 * kMib);
-  EXPECT_EQ(lease(guard, 100 * kMib), 0);
-  use(welcome.slot, 100 * kMib);
+  EXPECT_EQ(welcome.gpus[0].limit_bytes, 100 * kMebibyte);
+  EXPECT_EQ(lease(guard, 100 * kMebibyte), 0);
+  use(welcome.slot, 100 * kMebibyte);
   EXPECT_EQ(lease(guard, TRANCHE_GUARD_UNIT), ENOMEM);
-  EXPECT_EQ(charged(guard), 100 * kMib);
+  EXPECT_EQ(charged(guard), 100 * kMebibyte);
 }
 
 TEST_F(ArbiterServer, GivesBackWhatAKilledProcessHeld) {
-  ASSERT_EQ(register_task(100 * kMib), 0);
+  ASSERT_EQ(register_task(100 * kMebibyte), 0);
   const pid_t child = ::fork();
   if (child == 0) {
     const OwnedFile guard = task_.connect();
@@ -170,36 +170,36 @@ TEST_F(ArbiterServer, GivesBackWhatAKilledProcessHeld) {
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   serve(16);
   EXPECT_EQ(page->slot(0).pid, 0);
-  EXPECT_EQ(lease(viewer, 100 * kMib), 0);
+  EXPECT_EQ(lease(viewer, 100 * kMebibyte), 0);
 }
 
 TEST_F(ArbiterServer, TakesUpATaskAfterItsRestart) {
-  ASSERT_EQ(register_task(100 * kMib), 0);
+  ASSERT_EQ(register_task(100 * kMebibyte), 0);
   OwnedFile guard = task_.connect();
   const uint32_t slot = hello(guard).slot;
-  ASSERT_EQ(lease(guard, 60 * kMib), 0);
-  use(slot, 60 * kMib);
+  ASSERT_EQ(lease(guard, 60 * kMebibyte), 0);
+  use(slot, 60 * kMebibyte);
   restart();
-  ASSERT_EQ(register_task(100 * kMib), 0);
+  ASSERT_EQ(register_task(100 * kMebibyte), 0);
   guard = task_.connect();
   EXPECT_EQ(hello(guard, slot).slot, slot);
-  EXPECT_EQ(charged(guard), 60 * kMib);
-  EXPECT_EQ(lease(guard, 41 * kMib), ENOMEM);
-  EXPECT_EQ(lease(guard, 40 * kMib), 0);
+  EXPECT_EQ(charged(guard), 60 * kMebibyte);
+  EXPECT_EQ(lease(guard, 41 * kMebibyte), ENOMEM);
+  EXPECT_EQ(lease(guard, 40 * kMebibyte), 0);
 }
 
 TEST_F(ArbiterServer, ChangesALimitWhileTheTaskRuns) {
-  ASSERT_EQ(register_task(100 * kMib), 0);
+  ASSERT_EQ(register_task(100 * kMebibyte), 0);
   const OwnedFile guard = task_.connect();
   hello(guard);
   wire::SetMemoryLimit change{};
   change.header = {sizeof change, 1, static_cast<uint16_t>(wire::ArbiterKind::set_limit), 2};
   change.key = {5, 0, 1};
   change.uuid[0] = 9;
-  change.limit_bytes = 10 * kMib;
+  change.limit_bytes = 10 * kMebibyte;
   ASSERT_GT(::send(shepherd_.get(), &change, sizeof change, 0), 0);
   EXPECT_EQ(reply(), 0);
-  EXPECT_EQ(lease(guard, 11 * kMib), ENOMEM);
+  EXPECT_EQ(lease(guard, 11 * kMebibyte), ENOMEM);
   change.uuid[0] = 8;
   ASSERT_GT(::send(shepherd_.get(), &change, sizeof change, 0), 0);
   EXPECT_EQ(reply(), ENODEV);
@@ -208,13 +208,13 @@ TEST_F(ArbiterServer, ChangesALimitWhileTheTaskRuns) {
 TEST_F(ArbiterServer, RefusesAPageThatItsTaskCouldShrink) {
   page_ = OwnedFile(::memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(page_.get(), TRANCHE_GUARD_PAGE_BYTES), 0);
-  EXPECT_EQ(register_task(100 * kMib), EINVAL);
+  EXPECT_EQ(register_task(100 * kMebibyte), EINVAL);
 }
 
 // A job that does not read, sends what is no message, or floods: it loses its connection, and nobody else
 // anything.
 TEST_F(ArbiterServer, SurvivesWhateverAJobSends) {
-  ASSERT_EQ(register_task(100 * kMib), 0);
+  ASSERT_EQ(register_task(100 * kMebibyte), 0);
   const OwnedFile honest = task_.connect();
   hello(honest);
   const char* wanted = std::getenv("TRANCHE_SEED");
@@ -237,10 +237,10 @@ TEST_F(ArbiterServer, SurvivesWhateverAJobSends) {
     }
     serve(3);
     if (i % 200 == 0) {
-      ASSERT_EQ(lease(honest, kMib), 0) << "packet " << i;
+      ASSERT_EQ(lease(honest, kMebibyte), 0) << "packet " << i;
     }
   }
-  EXPECT_EQ(lease(honest, kMib), 0);
+  EXPECT_EQ(lease(honest, kMebibyte), 0);
 }
 
 }  // namespace

@@ -4,31 +4,7 @@
 
 #include "guard/abi.h"
 
-#define GUARD_WRAPPERS(X)                                                                                    \
-  X(cuGetProcAddress)                                                                                        \
-  X(cuGetProcAddress_ptsz)                                                                                   \
-  X(cuGetProcAddress_v2_ptsz)                                                                                \
-  X(cuMemAlloc)                                                                                              \
-  X(cuArrayCreate)                                                                                           \
-  X(cuArray3DCreate) X(cuMemAllocPitch) X(cuMemFree) X(cuMemGetInfo) X(cuDeviceTotalMem) X(                  \
-      cuGraphInstantiate) X(cuGraphInstantiate_v2) X(cuGraphInstantiateWithFlags)                            \
-      X(cuGraphInstantiateWithParams) X(cuGraphInstantiateWithParams_ptsz) X(cuGraphExecDestroy) X(          \
-          cuDeviceGraphMemTrim) X(cuGreenCtxCreate) X(cuGetProcAddress_v2) X(cuMemAlloc_v2)                  \
-          X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocAsync) X(                   \
-              cuMemAllocAsync_ptsz) X(cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz)               \
-              X(cuMemFreeAsync) X(cuMemFreeAsync_ptsz) X(cuMemPoolTrimTo) X(cuMemPoolDestroy) X(cuMemCreate) \
-                  X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) X(cuMemRetainAllocationHandle)                   \
-                      X(cuArrayCreate_v2) X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuMipmappedArrayCreate)  \
-                          X(cuMipmappedArrayDestroy) X(cuCtxCreate) X(cuCtxCreate_v2) X(cuCtxCreate_v3)      \
-                              X(cuCtxCreate_v4) X(cuCtxDestroy) X(cuCtxDestroy_v2) X(cuCtxSetLimit)          \
-                                  X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                   \
-                                      X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset)             \
-                                          X(cuDevicePrimaryCtxReset_v2) X(cuModuleLoad) X(cuModuleLoadData)  \
-                                              X(cuModuleLoadDataEx) X(cuModuleLoadFatBinary)                 \
-                                                  X(cuModuleUnload) X(cuModuleGetGlobal_v2)                  \
-                                                      X(cuLibraryLoadData) X(cuLibraryLoadFromFile)          \
-                                                          X(cuLibraryUnload) X(cuLibraryGetGlobal)           \
-                                                              X(cuMemGetInfo_v2) X(cuDeviceTotalMem_v2)
+// cuda_wrapper_names.inc lists them; driver_names.txt judges every name of the driver.
 
 GUARD_EXPORT CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags);
 GUARD_EXPORT CUresult cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags,
