@@ -57,6 +57,9 @@ def faults(table, names, wrapped):
         yield f"{name} is in a header and not in the table: run driver_names.py --write, and judge it"
     for name in sorted(set(table) - names):
         yield f"{name} is in the table and in no header"
+    listed = set(re.findall(r"^X\((\w+)\)", (WRAPPERS / "cuda_wrapper_names.inc").read_text(), flags=re.M))
+    for name in sorted(listed ^ {name for name in wrapped if name.startswith("cu")}):
+        yield f"{name} is wrapped or in cuda_wrapper_names.inc, not both: the resolver would give the driver's"
     for name, (what, reason) in sorted(table.items()):
         if what not in ("wrapped", "passes"):
             yield f"{name}: {what} is neither wrapped nor passes"
