@@ -60,9 +60,10 @@ int TaskLedger::find(const uint8_t uuid[16]) const {
   return -1;
 }
 
-// Of one task only: another task must not suffer from what this one reports.
+// For this task only: another must not suffer from what this one reports. More than the limit means that no
+// context fits.
 void TaskLedger::note_context(uint32_t gpu, uint64_t bytes) {
-  gpus_[gpu].context_bytes = std::max(gpus_[gpu].context_bytes, std::min(bytes, gpus_[gpu].limit));
+  gpus_[gpu].context_bytes = std::max(gpus_[gpu].context_bytes, bytes);
 }
 
 void TaskLedger::open_slot(uint32_t slot, int32_t pid, uint64_t image) {
@@ -192,7 +193,8 @@ bool TaskLedger::lease(uint32_t slot, uint32_t gpu, uint64_t need) {
   if (wanted <= unused) return true;
   const uint64_t missing = wanted - unused;
   const auto room = [&] { return account.limit - std::min(account.limit, account.granted); };
-  if (room() < missing) take_unused_of_others(slot, gpu, missing - room());
+  // Of a limit that was lowered, more may be granted than it has: that comes off first.
+  if (room() < missing) take_unused_of_others(slot, gpu, account.granted + missing - account.limit);
   if (room() < missing) return ++account.denied, false;
   const uint64_t chunk = std::max(missing, slots_[slot].next_chunk);
   slots_[slot].next_chunk = std::min(slots_[slot].next_chunk * 2, kLargestChunk);

@@ -58,7 +58,7 @@ int run(const std::string& run_folder, int ready_file) {
                  path.c_str(), std::strerror(errno));
     return 1;
   }
-  Server server(std::move(control), ::geteuid());
+  Server server(std::move(control), ::geteuid(), run_folder + "/guard/contexts");
   if (ready_file >= 0) {
     static_cast<void>(!::write(ready_file, "ready\n", 6));
     ::close(ready_file);

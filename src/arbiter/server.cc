@@ -1,11 +1,14 @@
 #include "arbiter/server.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace tranche::arbiter {
@@ -31,6 +34,24 @@ Message reply_to(const tranche_guard_header& request, uint16_t kind) {
   return message;
 }
 
+// Root wrote it; read anew for each task, since the driver may be another by then.
+uint64_t measured_context(const std::string& path, const uint8_t* uuid) {
+  char text[16 * 1024];
+  const OwnedFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const ssize_t length = file ? ::read(file.get(), text, sizeof text - 1) : -1;
+  if (length <= 0) return 0;
+  text[length] = '\0';
+  char wanted[64] = "GPU-";
+  size_t at = 4;
+  for (int i = 0; i < 16; ++i) {
+    const bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+    at += static_cast<size_t>(
+        std::snprintf(wanted + at, sizeof wanted - at, "%s%02x", dash ? "-" : "", uuid[i]));
+  }
+  const char* line = std::strstr(text, wanted);
+  return line == nullptr ? 0 : std::strtoull(line + at, nullptr, 10);
+}
+
 }  // namespace
 
 struct Server::Connection {
@@ -47,8 +68,11 @@ struct Server::Task {
   std::unordered_map<uint32_t, OwnedFile> processes;  // pidfds by slot
 };
 
-Server::Server(OwnedFile control, uint32_t daemon_uid)
-    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), control_(std::move(control)), daemon_uid_(daemon_uid) {
+Server::Server(OwnedFile control, uint32_t daemon_uid, std::string contexts_file)
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      control_(std::move(control)),
+      daemon_uid_(daemon_uid),
+      contexts_file_(std::move(contexts_file)) {
   watch(control_.get(), [this](uint32_t) { accept_control(); });
 }
 
@@ -144,6 +168,9 @@ int32_t Server::register_task(uint32_t uid, ReceivedPacket& packet) {
   auto task = std::unique_ptr<Task>(new Task{
       TaskLedger(request, std::move(page)), std::move(packet.files[0]), std::move(packet.files[1]), {}, {}});
   Task& added = *task;
+  for (uint32_t gpu = 0; gpu < added.ledger.gpu_count(); ++gpu) {
+    added.ledger.note_context(gpu, measured_context(contexts_file_, added.ledger.uuid(gpu)));
+  }
   tasks_.emplace(key, std::move(task));
   for (const uint32_t slot : added.ledger.adopt()) {
     OwnedFile process = open_process(added.ledger.pid(slot));

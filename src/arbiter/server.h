@@ -22,7 +22,9 @@ namespace tranche::arbiter {
 class Server {
  public:
   // `control` is a listening socket; `daemon_uid` may ask and set limits, root may register tasks too.
-  Server(OwnedFile control, uint32_t daemon_uid);
+  // `contexts_file`: a line "GPU-<uuid> <bytes>" for each GPU, what one context was measured to take there;
+  // may be missing.
+  Server(OwnedFile control, uint32_t daemon_uid, std::string contexts_file = "");
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -61,6 +63,7 @@ class Server {
   OwnedFile epoll_;
   OwnedFile control_;
   uint32_t daemon_uid_;
+  std::string contexts_file_;
   std::unordered_map<int, std::shared_ptr<Callback>> callbacks_;
   std::unordered_map<int, std::pair<OwnedFile, uint32_t>> control_peers_;
   std::map<Key, std::unique_ptr<Task>> tasks_;

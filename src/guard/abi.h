@@ -1,5 +1,5 @@
 // What the guard uses of NVIDIA's public C interfaces, declared here because Debian has no cuda.h or nvml.h.
-// Layouts and numbers are those of the vendor's headers; guard_headers_test holds them against every version
+// Layouts and numbers are those of the vendor's headers; tests/guard holds them against every version
 // fetched.
 #pragma once
 

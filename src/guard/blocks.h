@@ -13,11 +13,11 @@ enum BlockKind {
 };
 
 struct Block {
-  uint64_t address;  // 0: an empty place
-  uint64_t bytes;    // as asked for
-  int16_t gpu;
-  int16_t kind;
-  uint32_t pool;  // place of its pool, counted from 1; 0: none
+  uint64_t address;
+  uint64_t bytes;  // as asked for, below 16 TiB
+  int16_t gpu;     // 0..63
+  int16_t kind;    // BlockKind
+  uint32_t pool;   // place of its pool, counted from 1; 0: none; below 2048
 };
 
 // False: no memory for the table.

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "guard/cuda_wrappers.h"
 #include "guard/lease.h"
 #include "guard/own_memory.h"
 #include "guard/pools.h"
@@ -35,6 +36,8 @@ static void end_activity(int gpu) { add(&accounts[gpu].activity, (UINT64_C(1) <<
 static void reset_after_fork(void) {
   blocks_forget_all();
   pools_forget_all();
+  graphs_forget_all();
+  virtual_forget_all();
   for (int i = 0; i < TRANCHE_GUARD_MAX_GPUS; ++i) accounts[i] = (struct Account){0};
   inside = 0;
   const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
@@ -95,7 +98,7 @@ static CUresult keep_block(struct Charge* charge, const struct Block* block, CUr
   if (held) {
     if (charge->taken > cost) lease_give_back(charge->gpu, charge->taken - cost);
     charge->cost = cost;
-    add(managed ? &accounts[charge->gpu].managed : &accounts[charge->gpu].blocks, cost);
+    if (cost != 0) add(managed ? &accounts[charge->gpu].managed : &accounts[charge->gpu].blocks, cost);
     return CUDA_SUCCESS;
   }
   if (!managed) cost_of_exit(block);
@@ -132,8 +135,10 @@ uint64_t release_end(const struct Block* block, CUresult result) {
   } else {
     const bool managed = block->kind == BLOCK_MANAGED;
     cost = managed ? pages_of(block->bytes) * BLOCK_PAGE : cost_of_exit(block);
-    subtract(managed ? &accounts[block->gpu].managed : &accounts[block->gpu].blocks, cost);
-    if (cost != 0) lease_give_back(block->gpu, cost);
+    if (cost != 0) {
+      subtract(managed ? &accounts[block->gpu].managed : &accounts[block->gpu].blocks, cost);
+      lease_give_back(block->gpu, cost);
+    }
   }
   --inside;
   end_activity(block->gpu);
@@ -185,18 +190,6 @@ CUresult measured_begin(struct Measured* measured, int gpu, uint64_t estimate) {
     measured->estimate = estimate;
     return CUDA_SUCCESS;
   }
-  leave_measured();
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult measured_begin_with_rest(struct Measured* measured, int gpu, uint64_t most) {
-  const CUresult entered = enter_measured(measured, gpu);
-  if (entered != CUDA_SUCCESS || !measured->counted) return entered;
-  for (uint64_t part = most; part >= BLOCK_PAGE; part /= 2) {
-    if (take(gpu, part)) measured->estimate += part;
-    if (measured->estimate + BLOCK_PAGE > most) break;
-  }
-  if (measured->estimate != 0) return CUDA_SUCCESS;
   leave_measured();
   return CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -47,9 +47,6 @@ struct Measured {
 };
 CUresult measured_begin(struct Measured* measured, int gpu, uint64_t estimate);
 bool measured_end(struct Measured* measured, bool called);
-// The same with everything that is left, up to `most`, as the estimate; refused when there is nothing.
-CUresult measured_begin_with_rest(struct Measured* measured, int gpu, uint64_t most);
-
 // What was measured beside blocks.
 uint64_t measured_overhead(int gpu);
 // A context is gone: blocks that the driver does not know any more are too.

@@ -80,6 +80,26 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* array, const CUDA_ARRAY3D_DESC
          real(array, descriptor, levels));
 }
 
+// The first API's, with 32-bit sizes.
+CUresult cuArrayCreate(CUarray* array, const uint32_t* descriptor) {
+  REAL(cuArrayCreate)
+  CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+  if (descriptor != 0) {
+    wide = (CUDA_ARRAY3D_DESCRIPTOR){descriptor[0], descriptor[1], 0, (int)descriptor[2], descriptor[3], 0};
+  }
+  CREATE(array, estimate(&wide, 1), cuArrayDestroy, real(array, descriptor));
+}
+
+CUresult cuArray3DCreate(CUarray* array, const uint32_t* descriptor) {
+  REAL(cuArray3DCreate)
+  CUDA_ARRAY3D_DESCRIPTOR wide = {0};
+  if (descriptor != 0) {
+    wide = (CUDA_ARRAY3D_DESCRIPTOR){descriptor[0],      descriptor[1], descriptor[2],
+                                     (int)descriptor[3], descriptor[4], 0};
+  }
+  CREATE(array, estimate(&wide, 1), cuArrayDestroy, real(array, descriptor));
+}
+
 static CUresult destroyed(CUresult result) {
   struct Measured measured;
   if (result != CUDA_SUCCESS || measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS)

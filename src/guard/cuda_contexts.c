@@ -5,16 +5,21 @@
 #include "guard/lease.h"
 #include "guard/real_library.h"
 
-// A context of a GPU that nobody has measured yet: everything that is left is held for it, up to this.
+// A context of a GPU that nobody has measured yet: this much is held for it, or the whole limit. With less in
+// hand a context could take more than there is.
 static const uint64_t kLargestContext = UINT64_C(1) << 30;
 // What a module or library takes while nobody has seen it; measured right after.
 static const uint64_t kModuleEstimate = UINT64_C(4) << 20;
 
 static CUresult begin_context(struct Measured* measured, int gpu, uint64_t* before) {
   *before = gpu < 0 ? 0 : measured_overhead(gpu);
-  const uint64_t known = gpu < 0 ? 0 : lease_context_bytes(gpu);
-  return known == 0 ? measured_begin_with_rest(measured, gpu, kLargestContext)
-                    : measured_begin(measured, gpu, known);
+  uint64_t bytes = gpu < 0 ? 0 : lease_context_bytes(gpu);
+  if (gpu >= 0 && bytes == 0) {
+    struct Usage usage;
+    lease_usage(gpu, &usage);
+    bytes = usage.limit < kLargestContext ? usage.limit : kLargestContext;
+  }
+  return measured_begin(measured, gpu, bytes);
 }
 
 static CUresult end_context(struct Measured* measured, CUresult result, CUcontext* context, uint64_t before) {
@@ -136,6 +141,20 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device) {
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   REAL(cuDevicePrimaryCtxReset_v2)
   return end_of_context(real(device), gpu_of_device(device));
+}
+
+// A part of the primary context's processors: it has memory of its own.
+CUresult cuGreenCtxCreate(void** context, void* resources, CUdevice device, unsigned flags) {
+  REAL(cuGreenCtxCreate)
+  struct Measured measured;
+  const CUresult begun = measured_begin(&measured, gpu_of_device(device), 0);
+  if (begun != CUDA_SUCCESS) return begun;
+  const CUresult result = real(context, resources, device, flags);
+  if (measured_end(&measured, result == CUDA_SUCCESS) || result != CUDA_SUCCESS) return result;
+  CUresult (*destroy)(void*) = 0;
+  *(void**)&destroy = real_cuda("cuGreenCtxDestroy");
+  if (destroy != 0) destroy(*context);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // Larger stacks, printf buffers and heaps are taken from the device at once.

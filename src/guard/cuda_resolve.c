@@ -11,8 +11,14 @@ __asm__(".symver dlsym,dlsym@GLIBC_2.2.5");
 __asm__(".symver dlopen,dlopen@GLIBC_2.2.5");
 __asm__(".symver pthread_once,pthread_once@GLIBC_2.2.5");
 
-#define COUNT(name) +1
-enum { WRAPPERS = 0 GUARD_WRAPPERS(COUNT), PLACES = 512 };
+enum {
+  WRAPPERS = 0
+#define X(name) +1
+#include "guard/cuda_wrapper_names.inc"
+#undef X
+  ,
+  PLACES = 512
+};
 
 struct Pair {
   const void* real;
@@ -35,10 +41,16 @@ static void* own_library(void) {
 }
 
 static void build(void) {
-#define NAME(name) #name,
-#define ADDRESS(name) (void*)(uintptr_t)&name,
-  static const char* const names[WRAPPERS] = {GUARD_WRAPPERS(NAME)};
-  void* const wrappers[WRAPPERS] = {GUARD_WRAPPERS(ADDRESS)};
+#define X(name) #name,
+  static const char* const names[WRAPPERS] = {
+#include "guard/cuda_wrapper_names.inc"
+  };
+#undef X
+#define X(name) (void*)(uintptr_t)&name,
+  void* const wrappers[WRAPPERS] = {
+#include "guard/cuda_wrapper_names.inc"
+  };
+#undef X
   void* library = own_library();
   for (unsigned i = 0; i < WRAPPERS; ++i) {
     const void* real = real_cuda(names[i]);
@@ -60,6 +72,21 @@ static void* in_place_of(void* real) {
 CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags) {
   REAL(cuGetProcAddress)
   const CUresult result = real(name, function, version, flags);
+  if (result == CUDA_SUCCESS && function != 0 && *function != 0) *function = in_place_of(*function);
+  return result;
+}
+
+CUresult cuGetProcAddress_ptsz(const char* name, void** function, int version, uint64_t flags) {
+  REAL(cuGetProcAddress_ptsz)
+  const CUresult result = real(name, function, version, flags);
+  if (result == CUDA_SUCCESS && function != 0 && *function != 0) *function = in_place_of(*function);
+  return result;
+}
+
+CUresult cuGetProcAddress_v2_ptsz(const char* name, void** function, int version, uint64_t flags,
+                                  int* status) {
+  REAL(cuGetProcAddress_v2_ptsz)
+  const CUresult result = real(name, function, version, flags, status);
   if (result == CUDA_SUCCESS && function != 0 && *function != 0) *function = in_place_of(*function);
   return result;
 }

@@ -144,6 +144,15 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   return result;
 }
 
+void virtual_forget_all(void) {
+  const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+  mutex = fresh;
+  for (int i = 0; i < BUCKETS; ++i) {
+    physicals[i] = 0;
+    mappings[i] = 0;
+  }
+}
+
 static struct Physical* mapped_at(CUdeviceptr address) {
   for (int i = 0; i < BUCKETS; ++i) {
     for (struct Mapping* mapping = mappings[i]; mapping != 0; mapping = mapping->next) {

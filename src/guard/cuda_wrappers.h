@@ -4,24 +4,7 @@
 
 #include "guard/abi.h"
 
-#define GUARD_WRAPPERS(X)                                                                                  \
-  X(cuGetProcAddress)                                                                                      \
-  X(cuGetProcAddress_v2)                                                                                   \
-  X(cuMemAlloc_v2) X(cuMemAllocPitch_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemAllocAsync)           \
-      X(cuMemAllocAsync_ptsz) X(cuMemAllocFromPoolAsync) X(cuMemAllocFromPoolAsync_ptsz) X(cuMemFreeAsync) \
-          X(cuMemFreeAsync_ptsz) X(cuMemPoolTrimTo) X(cuMemPoolDestroy) X(cuMemCreate) X(cuMemRelease)     \
-              X(cuMemMap) X(cuMemUnmap) X(cuMemRetainAllocationHandle) X(cuArrayCreate_v2)                 \
-                  X(cuArray3DCreate_v2) X(cuArrayDestroy) X(cuMipmappedArrayCreate)                        \
-                      X(cuMipmappedArrayDestroy) X(cuCtxCreate) X(cuCtxCreate_v2) X(cuCtxCreate_v3)        \
-                          X(cuCtxCreate_v4) X(cuCtxDestroy) X(cuCtxDestroy_v2) X(cuCtxSetLimit)            \
-                              X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease)                     \
-                                  X(cuDevicePrimaryCtxRelease_v2) X(cuDevicePrimaryCtxReset)               \
-                                      X(cuDevicePrimaryCtxReset_v2) X(cuModuleLoad) X(cuModuleLoadData)    \
-                                          X(cuModuleLoadDataEx) X(cuModuleLoadFatBinary) X(cuModuleUnload) \
-                                              X(cuModuleGetGlobal_v2) X(cuLibraryLoadData)                 \
-                                                  X(cuLibraryLoadFromFile) X(cuLibraryUnload)              \
-                                                      X(cuLibraryGetGlobal) X(cuMemGetInfo_v2)             \
-                                                          X(cuDeviceTotalMem_v2)
+// cuda_wrapper_names.inc lists them; driver_names.txt judges every name of the driver.
 
 GUARD_EXPORT CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags);
 GUARD_EXPORT CUresult cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t flags,
@@ -90,3 +73,31 @@ GUARD_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CU
 
 GUARD_EXPORT CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total);
 GUARD_EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device);
+
+GUARD_EXPORT CUresult cuGetProcAddress_ptsz(const char* name, void** function, int version, uint64_t flags);
+GUARD_EXPORT CUresult cuGetProcAddress_v2_ptsz(const char* name, void** function, int version, uint64_t flags,
+                                               int* status);
+
+GUARD_EXPORT CUresult cuMemAlloc(unsigned* address, unsigned bytes);
+GUARD_EXPORT CUresult cuMemAllocPitch(unsigned* address, unsigned* pitch, unsigned width, unsigned height,
+                                      unsigned element);
+GUARD_EXPORT CUresult cuMemFree(unsigned address);
+GUARD_EXPORT CUresult cuArrayCreate(CUarray* array, const uint32_t* descriptor);
+GUARD_EXPORT CUresult cuArray3DCreate(CUarray* array, const uint32_t* descriptor);
+GUARD_EXPORT CUresult cuMemGetInfo(unsigned* free_bytes, unsigned* total);
+GUARD_EXPORT CUresult cuDeviceTotalMem(unsigned* bytes, CUdevice device);
+
+GUARD_EXPORT CUresult cuGraphInstantiate(CUgraphExec* handle, CUgraph graph, CUgraphNode* error_node,
+                                         char* log, size_t size);
+GUARD_EXPORT CUresult cuGraphInstantiate_v2(CUgraphExec* handle, CUgraph graph, CUgraphNode* error_node,
+                                            char* log, size_t size);
+GUARD_EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph,
+                                                  unsigned long long flags);
+GUARD_EXPORT CUresult cuGraphInstantiateWithParams(CUgraphExec* handle, CUgraph graph, void* parameters);
+GUARD_EXPORT CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* handle, CUgraph graph, void* parameters);
+GUARD_EXPORT CUresult cuGraphExecDestroy(CUgraphExec handle);
+GUARD_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device);
+GUARD_EXPORT CUresult cuGreenCtxCreate(void** context, void* resources, CUdevice device, unsigned flags);
+
+void graphs_forget_all(void);
+void virtual_forget_all(void);

@@ -23,6 +23,10 @@ void* real_cuda(const char* name) {
 
 void* real_nvml(const char* name) {
   static void* library;
+  static void* in_front;
+  // The driver's library calls itself by its public name, and who asks for that name next gets what was
+  // loaded first.
+  handle_of("libnvidia-ml.so.1", &in_front);
   void* handle = handle_of(REAL_NVML, &library);
   return handle == 0 ? 0 : dlsym(handle, name);
 }

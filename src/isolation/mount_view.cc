@@ -7,11 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "isolation/file.h"
 #include "wire/guard.h"
@@ -141,6 +144,18 @@ Outcome<void> make_guard_mount_point() {
   if (::mkdir(TRANCHE_GUARD_FOLDER, 0755) != 0 && errno != EEXIST)
     return call_failed("making " TRANCHE_GUARD_FOLDER);
   TRY(open_root_folder_at(AT_FDCWD, TRANCHE_GUARD_FOLDER));
+  return {};
+}
+
+Outcome<void> name_guard_socket(int file) {
+  constexpr int kQueue = 128;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, TRANCHE_GUARD_SOCKET, sizeof TRANCHE_GUARD_SOCKET);
+  if (::bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::chmod(TRANCHE_GUARD_SOCKET, 0666) != 0 || ::listen(file, kQueue) != 0) {
+    return call_failed("making the task's socket to the arbiter");
+  }
   return {};
 }
 

@@ -22,6 +22,10 @@ Outcome<void> build_mount_view(const MountView& view);
 // The place in the task's view for its way to the arbiter (wire/guard.h): made on the host, empty there.
 Outcome<void> make_guard_mount_point();
 
+// Gives an unbound SEQPACKET socket its name in the view that build_mount_view has made, and listens on it.
+// The name exists in this mount namespace only: who connects is of this task.
+Outcome<void> name_guard_socket(int file);
+
 // The folder that libc.so.6 was loaded from, as "/usr/lib/x86_64-linux-gnu".
 Outcome<std::string> find_library_folder();
 

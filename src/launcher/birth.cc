@@ -10,11 +10,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <iterator>
 
 #include "isolation/loop_filter.h"
@@ -22,7 +20,6 @@
 #include "isolation/process_state.h"
 #include "isolation/user_file.h"
 #include "launcher/packet.h"
-#include "wire/guard.h"
 
 namespace tranche::launcher {
 namespace {
@@ -48,19 +45,6 @@ void must(const Birth& birth, wire::StartStage stage, Outcome<void> outcome) {
   if (!outcome) give_up(birth, stage, outcome.error());
 }
 
-// Exists in this mount namespace only: who connects is of this task.
-Outcome<void> name_arbiter_socket(int file) {
-  constexpr int kQueue = 128;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, TRANCHE_GUARD_SOCKET, sizeof TRANCHE_GUARD_SOCKET);
-  if (::bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::chmod(TRANCHE_GUARD_SOCKET, 0666) != 0 || ::listen(file, kQueue) != 0) {
-    return call_failed("making the task's socket to the arbiter");
-  }
-  return {};
-}
-
 Outcome<void> enter_namespaces(const Birth& birth) {
   const std::string jobs = birth.host.options.run_folder + "/jobs";
   const std::string job = jobs + "/" + std::to_string(birth.plan.request.key.job);
@@ -75,7 +59,7 @@ Outcome<void> enter_namespaces(const Birth& birth) {
     if (::setns(ipc.get(), CLONE_NEWIPC) != 0) return call_failed("entering the job's IPC namespace");
   }
   TRY(isolation::build_mount_view(view));
-  return birth.arbiter_socket < 0 ? Outcome<void>() : name_arbiter_socket(birth.arbiter_socket);
+  return birth.arbiter_socket < 0 ? Outcome<void>() : isolation::name_guard_socket(birth.arbiter_socket);
 }
 
 Outcome<void> start_session(const Birth& birth) {

@@ -32,7 +32,8 @@ struct LauncherHost {
   isolation::CgroupTree cgroups;
   isolation::InheritedState inherited;
   std::string library_folder;
-  std::string guard_folder;  // `guard` in the run folder, where there is one that fits this driver; empty: none
+  std::string
+      guard_folder;  // `guard` in the run folder, where there is one that fits this driver; empty: none
   uint32_t daemon_uid = 0;
   uint32_t daemon_gid = 0;
 };

@@ -58,8 +58,8 @@ std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::
       if (task.key != key) continue;
       for (const Slice& slice : task.slices) {
         if (slice.gpu != view.gpu->id) continue;
-        rows.push_back(
-            {key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory, tier_of(slice.kind, source.fraction_tier)});
+        rows.push_back({key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory,
+                        tier_of(slice.kind, source.fraction_tier)});
       }
     }
   }

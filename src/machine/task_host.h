@@ -42,8 +42,8 @@ struct LaunchPlan {
   Duration grace;
   std::vector<uint32_t> gpu_minors;
   std::vector<MemoryShare> memory_shares;  // empty: whole GPUs
-  bool job_shares = false;   // other tasks of the job share /dev/shm and IPC
-  bool interactive = false;  // `client` is its standard input and output
+  bool job_shares = false;                 // other tasks of the job share /dev/shm and IPC
+  bool interactive = false;                // `client` is its standard input and output
   bool terminal = false;
   uint16_t terminal_rows = 0;
   uint16_t terminal_columns = 0;

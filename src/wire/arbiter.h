@@ -22,9 +22,9 @@ inline constexpr uint32_t kMaxArbiterMessage = 8192;
 enum class ArbiterKind : uint16_t {
   register_task = 1,  // RegisterTask, with the task's listening socket and its lease page (guard.h); again
                       // after the arbiter's restart
-  forget_task = 2,  // ForgetTask: the task is over, no process of it is left
-  set_limit = 3,    // SetMemoryLimit
-  usage = 4,        // MessageHeader alone -> UsageEntry..., ArbiterReply
+  forget_task = 2,    // ForgetTask: the task is over, no process of it is left
+  set_limit = 3,      // SetMemoryLimit
+  usage = 4,          // MessageHeader alone -> UsageEntry..., ArbiterReply
   reply = 64,
   usage_entry = 65,
 };

@@ -1,12 +1,13 @@
 """Parts of GPUs hold: a job with a fraction sees its limit as its GPU, everywhere, and gets no byte more."""
 
+import glob
 import json
 import os
 import sys
 import time
 
 import scenario
-from server import BIN, LAB, Server, wait_until
+from server import BIN, LAB, Server, bind, wait_until
 
 PYTHON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".venv", "bin", "python3")
 
@@ -112,6 +113,13 @@ print(json.dumps({"result": result, "small": small, "free_then": free_then, "fre
         self.assertEqual(seen["nvml2"], seen["nvml"])
         self.assertEqual(seen["pids"], [seen["pid"]])
 
+    def test_a_limit_that_no_context_fits_into_is_refused_before_the_driver_is_asked(self):
+        seen = self.run_cuda(["--gpu-mem", "200M"], """
+gpu = Gpu()
+print(json.dumps({"created": gpu.created}))
+""")
+        self.assertEqual(seen["created"], 2)
+
     def test_freed_memory_may_be_taken_again(self):
         seen = self.run_cuda(["--gpu-mem", "1G"], """
 gpu = Gpu()
@@ -157,6 +165,65 @@ print(json.dumps({"info": gpu.info(), "total": gpu.total(), "guard": os.path.exi
 """)
         self.assertFalse(seen["guard"])
         self.assertGreater(seen["total"], 70 << 30)
+
+    def pypi(self, program, flags=("--gpu-mem", "3G")):
+        """Runs a program of the clients' Python inside a job with a part of a GPU; its output."""
+        if not os.path.exists(PYTHON):
+            self.skipTest("there is no .venv; ./setup makes it")
+        # A clone below /root is closed to users: they get the environment through a bind mount.
+        venv = LAB + "/venv"
+        if not os.path.ismount(venv):
+            bind(os.path.dirname(os.path.dirname(PYTHON)), venv)
+        site = next(folder for folder in glob.glob(venv + "/lib/python3*/site-packages"))
+        job = self.submit("alice", [*flags], ["env", "PYTHONPATH=" + site, "PYTHONDONTWRITEBYTECODE=1",
+                                                          "python3", "-c", program], wait=True)
+        self.assertEqual(job["state"], "completed", self.log(job))
+        return self.log(job)
+
+    def test_cuda_bindings_from_pypi_sees_and_is_refused(self):
+        seen = json.loads(self.pypi("""
+import json
+from cuda.bindings import driver
+def check(answer):
+    assert answer[0] == 0, answer
+    return answer[1] if len(answer) == 2 else answer[1:]
+check(driver.cuInit(0) + (None,))
+device = check(driver.cuDeviceGet(0))
+context = check(driver.cuDevicePrimaryCtxRetain(device))
+check(driver.cuCtxSetCurrent(context) + (None,))
+total = check(driver.cuDeviceTotalMem(device))
+blocks = []
+while True:
+    result, block = driver.cuMemAlloc(200 << 20)
+    if result != 0: break
+    blocks.append(block)
+free, shown = check(driver.cuMemGetInfo())
+print(json.dumps({"total": total, "result": int(result), "blocks": len(blocks), "free": free, "shown": shown}))
+""").splitlines()[-1])
+        self.assertEqual((seen["total"], seen["shown"], seen["result"]), (3072 * MIB, 3072 * MIB, 2))
+        self.assertLess(seen["blocks"] * 200, 3072)
+        self.assertLess(seen["free"], 200 * MIB)
+
+    def test_gpustat_and_nvitop_from_pypi_show_the_part(self):
+        text = self.pypi("""
+import ctypes, gpustat, json, os, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, address = ctypes.c_void_p(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 30)) == 0
+gpus = gpustat.new_query()
+from nvitop import Device
+device = Device.all()[0]
+print(json.dumps({"gpustat": [len(gpus.gpus), gpus[0].memory_total, gpus[0].memory_used, [p["pid"] for p in gpus[0].processes]],
+                  "nvitop": [device.memory_total(), device.memory_used(), list(device.processes())], "pid": os.getpid()}))
+""")
+        seen = json.loads(text.splitlines()[-1])
+        count, total, used, pids = seen["gpustat"]
+        self.assertEqual((count, total, pids), (1, 3072, [seen["pid"]]))
+        self.assertTrue(1024 < used < 3072, used)
+        total, used, pids = seen["nvitop"]
+        self.assertEqual((total, pids), (3072 * MIB, [seen["pid"]]))
+        self.assertTrue(1024 * MIB < used < 3072 * MIB, used)
 
     def test_the_tier_is_named(self):
         job = self.submit("alice", ["-G", "0.25"], ["sleep", "30"])
