@@ -74,8 +74,8 @@ Result<void> print_kth(const std::string& path) {
   const SchedulerOrderFigures ours = run_scheduler_order(jobs, kKthProcessors, Policy{});
   print_row("Tranche, default policy", "<= 68.3", ours.waits, seconds_since(began));
   std::printf("\n%llu events, %llu decisions, %llu submissions refused\n",
-              static_cast<unsigned long long>(ours.result.events),
-              static_cast<unsigned long long>(ours.result.decisions),
+              static_cast<unsigned long long>(ours.result.totals.events),
+              static_cast<unsigned long long>(ours.result.totals.decisions),
               static_cast<unsigned long long>(ours.result.refused));
   return {};
 }

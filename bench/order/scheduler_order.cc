@@ -41,13 +41,14 @@ SchedulerOrderFigures run_scheduler_order(const std::vector<replay::SwfJob>& job
     spec.preemptible = false;
     spec.task.gpu.count = static_cast<uint32_t>(jobs[i].processors);
     spec.time_limit = Duration(jobs[i].requested_s * kSecond.count());
-    simulation.submit(kBegin + kSecond + Duration(jobs[i].submit_s * kSecond.count()), JobId(i + 1), spec,
-                      Duration(jobs[i].run_s * kSecond.count()));
+    simulation.set_work(JobId(i + 1), Duration(jobs[i].run_s * kSecond.count()));
+    simulation.add(kBegin + kSecond + Duration(jobs[i].submit_s * kSecond.count()),
+                   JobSubmitted{JobId(i + 1), spec, {}});
   }
   SchedulerOrderFigures figures;
   figures.result = simulation.run();
   std::vector<int64_t> starts(jobs.size());
-  for (const replay::JobStory& job : figures.result.jobs) {
+  for (const replay::JobStory& job : figures.result.stories) {
     starts[job.job.value() - 1] = ((job.started - kBegin).count() / kSecond.count()) - 1;
   }
   figures.waits = wait_figures(jobs, starts);

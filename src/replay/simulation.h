@@ -1,14 +1,14 @@
-// The scheduler's third body: virtual time. Events are given with their times, the simulation makes the
+// The scheduler's third body: virtual time. Inputs are given with their times, the simulation makes the
 // outcomes (starts, exits, releases, ticks) that follow from the decisions, and the same step() decides as in
 // the daemon.
 //
-// Model of a job: it works for `work` once its tasks run and then exits by itself; a task that is told to
-// stop goes at once; a job that was preempted starts its work anew, less what its last checkpoint kept. No
+// Model of a job: it works for a given time once its tasks run and then exits by itself; a task that is told
+// to stop goes at once; a job that was preempted starts its work anew, less what its last checkpoint kept. No
 // time passes between a decision and its start or between an exit and the release, unless the settings say
 // so.
 //
-// Equal input gives equal output. Ownership: none of what it is given is kept but by value. Threading: none.
-// Errors: a submission that Scheduler::check refuses is counted and not submitted.
+// Equal input gives equal output. Threading: none. Errors: a submission that Scheduler::check refuses is
+// counted and not submitted.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,7 @@
 #include <tuple>
 #include <vector>
 
-#include "base/result.h"
-#include "model/decision.h"
-#include "model/event.h"
+#include "replay/chronicle.h"
 #include "scheduler/scheduler.h"
 
 namespace tranche::replay {
@@ -34,28 +32,10 @@ struct SimulationSettings {
   bool limits_end_jobs = true;   // a job is ended at its time limit, as the daemon does
 };
 
-// What became of one job.
-struct JobStory {
-  JobId job;
-  std::string user;
-  std::string queue;
-  MilliGpu charge;  // asked for at least, of all tasks
-  Time submitted;
-  Time started;  // first
-  Time ended;    // unset: not by the end of the simulation
-  JobState state = JobState::pending;
-  uint32_t preemptions = 0;
-  int64_t held_milli_us = 0;  // milli-GPU x microseconds that its slices were held
-};
-
 struct SimulationResult {
-  std::vector<JobStory> jobs;     // by id
-  Time begin;                     // of the first submission
-  Time end;                       // of the last event
-  int64_t capacity_milli_us = 0;  // milli-GPU x microseconds that were installed, from `begin` to `end`
-  uint64_t events = 0;
-  uint64_t decisions = 0;
-  uint64_t refused = 0;               // by check()
+  std::vector<JobStory> stories;  // by job
+  ChronicleTotals totals;
+  uint64_t refused = 0;               // submissions, by check()
   std::vector<std::string> refusals;  // the first few, as sentences
 };
 
@@ -68,10 +48,10 @@ class Simulation {
 
   // An input at its time; equal times in the order of the calls. Outcomes are not to be given.
   void add(Time time, EventPayload payload);
-  // A job that works for `work`; its submission is an input like others.
-  void submit(Time time, JobId job, JobSpec spec, Duration work);
+  // How long the job works, all in all. One without runs to its time limit.
+  void set_work(JobId job, Duration work) { work_[job].total = work; }
 
-  // Plays everything to its end: no input and no outcome is left, or `until` has come.
+  // Plays everything to its end: no input and no outcome is left, or `until` has come. Once.
   SimulationResult run(Time until = kNever);
 
   const scheduler::Scheduler& scheduler() const { return scheduler_; }
@@ -84,7 +64,7 @@ class Simulation {
     ItemKind kind = ItemKind::input;
     size_t input = 0;
     TaskKey task;
-    uint64_t generation = 0;  // of a tick, or of the plan of an exit
+    uint64_t generation = 0;  // of a tick
     bool operator>(const Item& other) const {
       return std::tie(time, order) > std::tie(other.time, other.order);
     }
@@ -97,33 +77,32 @@ class Simulation {
     bool stopping = false;
   };
   struct Work {
-    Duration total;
+    Duration total = kDurationUnknown;
     Duration done;  // kept by a checkpoint
     Duration limit;
   };
+  static constexpr Duration kDurationUnknown{INT64_MAX};
 
   void push(Time time, ItemKind kind, size_t input, TaskKey task, uint64_t generation);
   void play(const Item& item);
   void play_exit(const TaskKey& task);
   void take_input(const EventPayload& payload);
+  bool accepts(const JobSubmitted& submitted);
+  bool names_a_missing_job(const EventPayload& payload) const;
   void step(EventPayload payload);
   void obey(const Decision& decision);
   void obey_start(const Start& start);
   void obey_stop(const Stop& stop);
-  void account_capacity();
-  JobStory& story(JobId job) { return stories_.at(job); }
 
   SimulationSettings settings_;
   Observer observer_;
   scheduler::Scheduler scheduler_;
+  Chronicle chronicle_;
   std::vector<EventPayload> inputs_;
   std::priority_queue<Item, std::vector<Item>, std::greater<>> agenda_;
   std::map<TaskKey, LiveTask> live_;
   std::map<JobId, Work> work_;
-  std::map<JobId, JobStory> stories_;
   Time now_;
-  Time capacity_since_;
-  MilliGpu installed_;
   uint64_t next_order_ = 0;
   uint64_t last_event_ = 0;
   uint64_t wake_generation_ = 0;
