@@ -82,6 +82,11 @@ constexpr Option kEvents[] = {
     {"--json", "", "each row of the journal as JSON, one a line"},
 };
 
+constexpr Option kReplay[] = {
+    {"--policy", "FILE", "the configuration whose policy is tried (default: the recorded one again)"},
+    {"--json", "", "the figures as JSON"},
+};
+
 constexpr size_t kMany = 100'000;
 
 constexpr Option kHelp[] = {
@@ -294,6 +299,18 @@ const Verb kVerbs[] = {
                    {"tranche events --json", "the whole journal, a row a line"}}},
      .groups = {{{"Options", kEvents}}},
      .run = run_events},
+    {.name = "replay",
+     .alias = "",
+     .operands = "JOURNAL",
+     .help = "say what another policy would have made of a recorded journal",
+     .kind = Operands::kWords,
+     .operands_min = 1,
+     .operands_max = 1,
+     .examples = {{{"tranche replay --policy new.toml week.jsonl",
+                    "rows as tranche events --json prints them"},
+                   {"tranche replay --json /var/lib/tranche", "the daemon's own journal, for an operator"}}},
+     .groups = {{{"Options", kReplay}}},
+     .run = run_replay},
     {.name = "version",
      .alias = "",
      .operands = "",

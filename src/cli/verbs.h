@@ -74,6 +74,7 @@ Result<int> run_hold(Session& session, const Arguments& arguments);
 Result<int> run_logs(Session& session, const Arguments& arguments);
 Result<int> run_ls(Session& session, const Arguments& arguments);
 Result<int> run_queue(Session& session, const Arguments& arguments);
+Result<int> run_replay(Session& session, const Arguments& arguments);
 Result<int> run_release(Session& session, const Arguments& arguments);
 Result<int> run_run(Session& session, const Arguments& arguments);
 Result<int> run_share(Session& session, const Arguments& arguments);

@@ -1,0 +1,18 @@
+// Programs beside this one that do what would cost every other verb half of its start: reading TOML,
+// replaying journals. They get this session's standard streams.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tranche::cli {
+
+class Session;
+
+// Runs `<folder of this program>/<name> words...` to its end; its exit code.
+Result<int> run_helper_program(Session& session, std::string_view name, std::vector<std::string> words);
+
+}  // namespace tranche::cli
