@@ -36,7 +36,10 @@ class SignalQueue {
     for (const int signal : kForwarded) sigaddset(&set, signal);
     sigaddset(&set, SIGWINCH);
     sigaddset(&set, SIGTSTP);
-    sigprocmask(SIG_BLOCK, &set, &before_);
+    // Not for the queue: a reader that is gone shows in write(), and ends us when the mask comes back.
+    sigset_t blocked = set;
+    sigaddset(&blocked, SIGPIPE);
+    sigprocmask(SIG_BLOCK, &blocked, &before_);
     queue_ = UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
   ~SignalQueue() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
@@ -177,9 +180,9 @@ class Attendance {
   Result<void> take_frame(const Frame& frame) {
     switch (frame.type) {
       case wire::FrameType::stdout_data:
-        return write_all(session_.setup().output, frame.payload);
+        return show(session_.setup().output, frame.payload);
       case wire::FrameType::stderr_data:
-        return write_all(session_.setup().error, frame.payload);
+        return show(session_.setup().error, frame.payload);
       case wire::FrameType::progress:
         progress_.show(frame.payload);
         return {};
@@ -202,9 +205,25 @@ class Attendance {
     return {};  // a type that only a newer server knows
   }
 
+  // A job whose output nobody gets any more would only hold its GPUs: it ends, as a program here would.
+  Result<void> show(int output, std::string_view bytes) {
+    Result<void> written = write_all(output, bytes);
+    if (written) return {};
+    const bool reader_left = errno == EPIPE;
+    TRY(options_.cancel());
+    end_.emplace().exit_code = reader_left ? kExitSignalBase + SIGPIPE : 1;
+    const std::string after = options_.inside ? "" : "; " + options_.label + " is cancelled";
+    end_->text = reader_left ? "" : written.error().message() + after;
+    return {};
+  }
+
   void start() {
     started_ = true;
     progress_.clear();
+    if (!options_.terminal && !options_.input) {
+      input_ended_ = true;
+      frames_.send(wire::FrameType::stdin_end, {});
+    }
     if (!options_.terminal) return;
     terminal_.enter();
     send_window_size();
@@ -225,7 +244,7 @@ class Attendance {
       } else if (signal == SIGHUP && started_ && options_.terminal) {
         // Our window was closed; the job keeps its own terminal.
         end_.emplace().exit_code = kExitSignalBase + SIGHUP;
-        end_->text = options_.label + " goes on; 'tranche attach' returns to it";
+        if (!options_.inside) end_->text = options_.label + " goes on; 'tranche attach' returns to it";
       } else if (started_) {
         const wire::SignalFrame frame{signal};
         frames_.send(wire::FrameType::signal, {reinterpret_cast<const char*>(&frame), sizeof frame});
@@ -238,6 +257,10 @@ class Attendance {
 
   // While the job waits: the first Ctrl-C asks, the second cancels. Anything stronger cancels at once.
   Result<void> interrupt_wait(int signal) {
+    if (options_.inside) {
+      end_.emplace().exit_code = kExitSignalBase + signal;
+      return {};
+    }
     if (signal == SIGINT && !asked_) {
       asked_ = true;
       progress_.clear();

@@ -25,6 +25,8 @@ struct AttachedEnd {
 struct AttachedOptions {
   std::string label;                     // "job 7"
   bool terminal = false;                 // the job has a terminal of its own, shown in ours
+  bool inside = false;                   // a command inside a job, which goes on without us
+  bool input = true;                     // standard input goes to the job
   std::function<Result<void>()> cancel;  // asks the daemon to cancel the job
 };
 

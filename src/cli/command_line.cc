@@ -156,7 +156,8 @@ Result<void> check_operands(const Verb& verb, const Arguments& arguments) {
   std::string usage = "tranche " + std::string(verb.name);
   if (!verb.operands.empty()) usage += " " + std::string(verb.operands);
   if (count < verb.operands_min) {
-    return fail(ErrorCode::invalid_argument, "something is missing; write: " + usage);
+    const std::string_view first = verb.operands.substr(0, verb.operands.find_first_of(" ."));
+    return fail(ErrorCode::invalid_argument, std::string(first) + " is missing; write: " + usage);
   }
   return fail(ErrorCode::invalid_argument,
               in_quotes(arguments.words[verb.operands_max]) + " is one word too many; write: " + usage);

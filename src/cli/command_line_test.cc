@@ -119,7 +119,7 @@ TEST(CommandLine, MistakesAreNamed) {
   EXPECT_EQ(error_of({"run", "--name=", "x"}), "--name needs a value: --name NAME");
   EXPECT_EQ(error_of({"ls", "--me=maybe"}), "--me is a switch and takes no value");
   EXPECT_EQ(error_of({"ls", "7"}), "'7' is one word too many; write: tranche ls");
-  EXPECT_EQ(error_of({"show"}), "something is missing; write: tranche show ID...");
+  EXPECT_EQ(error_of({"show"}), "ID is missing; write: tranche show ID...");
   EXPECT_EQ(error_of({"ls", "--\x1b[2J"}), "unknown option '--\\x1b[2J'; --help lists what there is");
 }
 

@@ -72,6 +72,20 @@ std::string text_of(const JobHeld& event, const GpuNames&) {
 std::string text_of(const JobReleased& event, const GpuNames&) {
   return job_of(event.job) + " by " + name(event.by);
 }
+std::string text_of(const JobUpdated& event, const GpuNames&) {
+  std::string text = job_of(event.job) + " by " + name(event.by);
+  if (event.time_limit) text += ", limit " + format_duration(*event.time_limit);
+  if (event.grace) text += ", grace " + format_duration(*event.grace);
+  if (event.priority) text += ", priority " + std::to_string(*event.priority);
+  if (event.begin) text += ", not before " + format_time(*event.begin);
+  if (event.dependencies) text += ", after " + std::to_string(event.dependencies->size()) + " others";
+  if (!event.name_hash.empty()) text += ", another name";
+  if (event.first) text += ", first of its queue";
+  return text;
+}
+std::string text_of(const JobRequeued& event, const GpuNames&) {
+  return job_of(event.job) + " by " + name(event.by);
+}
 std::string text_of(const TaskStarted& event, const GpuNames&) { return task_of(event.task); }
 std::string text_of(const TaskStartFailed& event, const GpuNames&) {
   return task_of(event.task) + (event.retry ? ", will be tried again: " : ": ") + name(event.reason);
@@ -105,7 +119,8 @@ std::string text_of(const End& decision, const GpuNames&) {
 }
 std::string text_of(const Requeue& decision, const GpuNames&) {
   return job_of(decision.job) + " attempt " + std::to_string(decision.attempt) + " " +
-         std::string(to_string(decision.reason));
+         std::string(to_string(decision.reason)) +
+         (decision.begin.is_set() ? ", not before " + format_time(decision.begin) : "");
 }
 std::string text_of(const WakeAt& decision, const GpuNames&) { return format_time(decision.time); }
 

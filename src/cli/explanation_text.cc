@@ -33,7 +33,7 @@ std::string forecast_text(const Forecast& forecast, Time now) {
 }
 
 std::string explanation_text(const Explanation& explanation, Time now) {
-  std::string text = "Why          " + printable(explanation.reason) + "\n";
+  std::string text = "Why          " + printable(with_local_times(explanation.reason)) + "\n";
   text += "Proof        " + std::string(to_string(explanation.proof.kind));
   if (!explanation.proof.queue.empty()) text += ", queue " + printable(explanation.proof.queue);
   text += "\n";
@@ -43,7 +43,8 @@ std::string explanation_text(const Explanation& explanation, Time now) {
     text += "Until        " + local_time_text(explanation.proof.until) + "\n";
   const std::string forecast = forecast_text(explanation.forecast, now);
   if (!forecast.empty()) text += "Expected     " + forecast + "\n";
-  for (const std::string& help : explanation.helps) text += "Would help   " + printable(help) + "\n";
+  for (const std::string& help : explanation.helps)
+    text += "Would help   " + printable(with_local_times(help)) + "\n";
   return text;
 }
 

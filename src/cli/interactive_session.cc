@@ -38,15 +38,22 @@ Result<JobId> job_of(const HttpReply& reply) {
 
 }  // namespace
 
-bool can_show_terminal(const Session& session) {
-  return isatty(session.setup().input) == 1 && isatty(session.setup().output) == 1;
+bool is_in_background(const Session& session) {
+  const int input = session.setup().input;
+  return isatty(input) == 1 && tcgetpgrp(input) != getpgrp();
 }
 
-Result<int> run_interactive(Session& session, std::string_view target, std::string_view body, bool terminal) {
+bool can_show_terminal(const Session& session) {
+  return isatty(session.setup().input) == 1 && isatty(session.setup().output) == 1 &&
+         !is_in_background(session);
+}
+
+Result<int> run_interactive(Session& session, std::string_view target, std::string_view body,
+                            InteractiveOptions options) {
   Daemon daemon(session);
   HttpHeaders headers;
   if (!body.empty()) headers.push_back({"Content-Type", "application/json"});
-  if (terminal) {
+  if (options.terminal) {
     // In the request, since a waiting client sends nothing: right from the job's first instruction.
     const WindowSize size = window_size(session.setup().input);
     headers.push_back(
@@ -58,13 +65,22 @@ Result<int> run_interactive(Session& session, std::string_view target, std::stri
   TRY_ASSIGN(const JobId job, job_of(upgraded.reply));
   const std::string id = std::to_string(job.value());
   const auto cancel = [&]() -> Result<void> {
-    Daemon another(session);  // the first one's connection is the session's now
+    if (options.inside) return {};  // it hears of our end by the hang-up
+    Daemon another(session);        // the first one's connection is the session's now
     TRY(another.post("/v1/jobs/" + id + "/cancel"));
     return {};
   };
   TRY_ASSIGN(const AttachedEnd end,
              attend_job(session, std::move(upgraded.socket), std::move(upgraded.early_bytes),
-                        {.label = "job " + id, .terminal = terminal, .cancel = cancel}));
+                        {.label = "job " + id,
+                         .terminal = options.terminal,
+                         .inside = options.inside,
+                         .input = !is_in_background(session),
+                         .cancel = cancel}));
+  if (end.lost && options.inside) {
+    session.warn("the connection to the command in job " + id + " broke; it ends with that");
+    return kExitTrancheFailed;
+  }
   if (end.lost && !end.cancelled) return after_loss(session, job);
   if (!end.text.empty()) session.warn(printable(end.text));
   return end.exit_code;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "cli/table.h"
 #include "codec/api.h"
 
 namespace tranche::cli {
@@ -17,5 +18,8 @@ struct FetchedJobs {
 
 // Follows the cursors of `target` until `enough` jobs are there.
 Result<FetchedJobs> fetch_jobs(Daemon& daemon, const std::string& target, size_t enough);
+
+// Their columns, those of the user `me` highlighted.
+Table job_table(const std::vector<api::JobSummary>& jobs, uid_t me, Time now);
 
 }  // namespace tranche::cli

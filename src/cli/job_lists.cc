@@ -1,4 +1,4 @@
-// --dependency, --array and --tasks: lists and ranges of numbers.
+// --array and --tasks: lists and ranges of numbers.
 #include <algorithm>
 
 #include "base/quantity_text.h"
@@ -9,29 +9,6 @@
 
 namespace tranche::cli {
 namespace {
-
-Result<DependencyKind> parse_dependency_kind(std::string_view text) {
-  struct Spelling {
-    std::string_view text;
-    DependencyKind kind;
-  };
-  // Slurm's names; the API's own work too.
-  constexpr Spelling kSpellings[] = {
-      {"afterok", DependencyKind::after_ok},    {"afternotok", DependencyKind::after_not_ok},
-      {"afterany", DependencyKind::after_any},  {"after", DependencyKind::after_start},
-      {"after_ok", DependencyKind::after_ok},   {"after_not_ok", DependencyKind::after_not_ok},
-      {"after_any", DependencyKind::after_any}, {"after_start", DependencyKind::after_start}};
-  for (const Spelling& spelling : kSpellings) {
-    if (spelling.text == text) return spelling.kind;
-  }
-  return invalid("a dependency is afterok:ID, afternotok:ID, afterany:ID or after:ID, not " +
-                 in_quotes(text));
-}
-
-Result<JobId> parse_job_id(std::string_view text) {
-  TRY_ASSIGN(const int64_t id, parse_integer(text, 1, limits::kIdMax, "a job's id"));
-  return JobId(static_cast<uint64_t>(id));
-}
 
 // "5", "5-8", "0-20:5", into `indices`.
 Result<void> add_array_range(std::string_view text, std::vector<uint32_t>& indices) {
@@ -59,23 +36,6 @@ Result<void> add_array_range(std::string_view text, std::vector<uint32_t>& indic
 }
 
 }  // namespace
-
-Result<std::vector<Dependency>> parse_dependencies(std::string_view text) {
-  std::vector<Dependency> dependencies;
-  for (const std::string& clause : split(text, ',')) {
-    std::vector<std::string> parts = split(clause, ':');
-    TRY_ASSIGN(const DependencyKind kind, parse_dependency_kind(parts.front()));
-    if (parts.size() < 2) return invalid("name the jobs: " + parts.front() + ":ID");
-    for (size_t i = 1; i < parts.size(); ++i) {
-      TRY_ASSIGN(const JobId job, parse_job_id(parts[i]));
-      dependencies.push_back({kind, job});
-    }
-  }
-  if (dependencies.size() > limits::kDependencies) {
-    return invalid("a job waits for at most " + std::to_string(limits::kDependencies) + " others");
-  }
-  return dependencies;
-}
 
 Result<ArraySpec> parse_array(std::string_view text) {
   ArraySpec array;

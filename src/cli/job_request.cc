@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/quantity_text.h"
+#include "cli/dependency_text.h"
 #include "cli/option_error.h"
 #include "cli/session.h"
 #include "cli/text.h"
@@ -34,6 +35,20 @@ void take_text(const Arguments& arguments, std::string_view key, std::optional<s
   if (const std::string* value = arguments.find(key)) target = *value;
 }
 
+Result<void> take_retry(const Arguments& arguments, api::SubmitRequest& request) {
+  if (const std::string* value = arguments.find("retry")) {
+    TRY_OPTION(request.retry, "--retry", parse_retry(*value));
+  }
+  const std::string* delay = arguments.find("retry-delay");
+  if (delay == nullptr) return {};
+  if (!request.retry) return invalid("--retry-delay goes with --retry, which says how often");
+  TRY_OPTION(const Duration pause, "--retry-delay", parse_duration(*delay));
+  if (pause > kRetryDelayMax)
+    return invalid("--retry-delay: the pause is at most " + format_duration(kRetryDelayMax));
+  request.retry->delay = pause;
+  return {};
+}
+
 Result<void> take_when_and_how(Time now, const Arguments& arguments, api::SubmitRequest& request) {
   if (const std::string* value = arguments.find("time")) {
     if (*value == "0" || *value == "unlimited" || *value == "UNLIMITED" || *value == "infinite") {
@@ -48,8 +63,13 @@ Result<void> take_when_and_how(Time now, const Arguments& arguments, api::Submit
     TRY_OPTION(request.begin, "--begin", parse_begin(*value, now));
   }
   if (const std::string* value = arguments.find("dependency")) {
-    TRY_OPTION(request.dependencies, "--dependency", parse_dependencies(*value));
+    if (const auto wishes = parse_dependencies(*value); !wishes)
+      return about("--dependency", wishes.error().clone());
   }
+  if (const std::string* value = arguments.find("signal")) {
+    TRY_OPTION(request.signal, "--signal", parse_limit_signal(*value));
+  }
+  TRY(take_retry(arguments, request));
   if (const std::string* value = arguments.find("array")) {
     TRY_OPTION(request.array, "--array", parse_array(*value));
   }
@@ -90,11 +110,7 @@ Result<void> take_rank(const Arguments& arguments, api::SubmitRequest& request) 
     }
   }
   if (const std::string* value = arguments.find("priority")) {
-    const bool negative = value->starts_with('-');
-    TRY_OPTION(const int64_t priority, "--priority",
-               parse_integer(std::string_view(*value).substr(negative ? 1 : 0), 0, limits::kPriorityMax,
-                             "a priority"));
-    request.priority = static_cast<int32_t>(negative ? -priority : priority);
+    TRY_OPTION(request.priority, "--priority", parse_priority(*value));
   }
   return {};
 }
@@ -123,6 +139,13 @@ std::string left_out_text(const std::vector<std::string>& names) {
 }
 
 }  // namespace
+
+Result<int32_t> parse_priority(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  TRY_ASSIGN(const int64_t size,
+             parse_integer(text.substr(negative ? 1 : 0), 0, limits::kPriorityMax, "a priority"));
+  return static_cast<int32_t>(negative ? -size : size);
+}
 
 Result<std::vector<std::pair<std::string, std::string>>> parse_export(
     std::string_view text, const std::vector<std::string>& environment, std::vector<std::string>& left_out) {
@@ -166,6 +189,9 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_export(
 Result<api::SubmitRequest> make_submit_request(Session& session, const Arguments& arguments) {
   api::SubmitRequest request;
   TRY(take_options(session.setup().now, arguments, request));
+  if (const std::string* value = arguments.find("dependency")) {
+    TRY_OPTION(request.dependencies, "--dependency", resolve_dependencies(session, *value));
+  }
   request.directory = absolute(session, arguments.value_or("chdir", session.setup().directory));
   if (!is_valid_utf8(request.directory)) {
     return invalid("the working directory " + in_quotes(request.directory) +

@@ -27,8 +27,14 @@ Result<void> check_job_options(const Arguments& arguments);
 // --- parts, for tests -------------------------------------------------------------------------------------
 // -G with --gpu-mem, --gpu-compute and --exclusive. `count` 0 is no GPU.
 Result<GpuRequest> parse_gpu_request(const Arguments& arguments);
-// "afterok:7:8,afterany:9"
-Result<std::vector<Dependency>> parse_dependencies(std::string_view text);
+// "-5" to "1000000"
+Result<int32_t> parse_priority(std::string_view text);
+// "3" of each kind, or "error:1,oom:1,infrastructure:3". Without a delay.
+Result<api::RetryRequest> parse_retry(std::string_view text);
+// "USR1@120", "SIGTERM@5m", "10"
+Result<api::SignalRequest> parse_limit_signal(std::string_view text);
+// "USR1", "SIGUSR1" or "10"
+Result<int32_t> parse_signal(std::string_view text);
 // "1-9%3", "1,5-8", "0-20:5"
 Result<ArraySpec> parse_array(std::string_view text);
 // "4" or "2-4"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cli/command_line.h"
+#include "cli/dependency_text.h"
 #include "cli/session.h"
 
 namespace tranche::cli {
@@ -156,16 +157,41 @@ TEST(JobRequest, ValuesThatAreNoTextAreRefused) {
 }
 
 TEST(Dependencies, SlurmsSpelling) {
-  const auto found = parse_dependencies("afterok:7:8,afterany:9,after:1,afternotok:2");
+  const auto found = parse_dependencies("afterok:7:8,afterany:9_[1-3],after:@-1,afternotok:2");
   ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(*found, (std::vector<Dependency>{{DependencyKind::after_ok, JobId(7)},
-                                             {DependencyKind::after_ok, JobId(8)},
-                                             {DependencyKind::after_any, JobId(9)},
-                                             {DependencyKind::after_start, JobId(1)},
-                                             {DependencyKind::after_not_ok, JobId(2)}}));
+  EXPECT_EQ(*found, (std::vector<DependencyWish>{{DependencyKind::after_ok, "7"},
+                                                 {DependencyKind::after_ok, "8"},
+                                                 {DependencyKind::after_any, "9_[1-3]"},
+                                                 {DependencyKind::after_start, "@-1"},
+                                                 {DependencyKind::after_not_ok, "2"}}));
   for (const std::string_view bad :
        {"", "7", "afterok", "afterok:", "singleton", "afterok:0", "afterok:7?after:8"}) {
     EXPECT_FALSE(parse_dependencies(bad).has_value()) << bad;
+  }
+}
+
+TEST(Retry, ByKindOrForAll) {
+  EXPECT_EQ(parse_retry("3")->infrastructure, 3U);
+  EXPECT_EQ(parse_retry("3")->error, 3U);
+  const auto kinds = parse_retry("oom:1,infrastructure:5");
+  ASSERT_TRUE(kinds.has_value());
+  EXPECT_EQ(kinds->out_of_memory, 1U);
+  EXPECT_EQ(kinds->infrastructure, 5U);
+  EXPECT_EQ(kinds->error, 0U);
+  for (const std::string_view bad : {"", "0", "101", "-1", "oom", "oom:", "disk:1", "oom:1,,", "error:x"}) {
+    EXPECT_FALSE(parse_retry(bad).has_value()) << bad;
+  }
+  EXPECT_EQ(accepted({"--retry", "2", "--retry-delay", "30s"}).retry->delay, 30 * kSecond);
+  EXPECT_NE(refused({"--retry-delay", "30s"}).find("--retry"), std::string::npos);
+  EXPECT_NE(refused({"--retry", "1", "--retry-delay", "2h"}).find("at most"), std::string::npos);
+}
+
+TEST(LimitSignal, SlurmsSpellingAndUnits) {
+  EXPECT_EQ(*parse_limit_signal("USR1@120"), (api::SignalRequest{10, 120 * kSecond}));
+  EXPECT_EQ(*parse_limit_signal("B:SIGUSR2@5m"), (api::SignalRequest{12, 300 * kSecond}));
+  EXPECT_EQ(*parse_limit_signal("10"), (api::SignalRequest{10, kMinute}));
+  for (const std::string_view bad : {"", "@60", "NOSUCH@5", "USR1@", "USR1@0", "65@10", "USR1@-1"}) {
+    EXPECT_FALSE(parse_limit_signal(bad).has_value()) << bad;
   }
 }
 

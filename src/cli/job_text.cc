@@ -77,9 +77,31 @@ std::string local_time_text(Time time) {
   const time_t seconds = static_cast<time_t>(time.nanoseconds() / kSecond.count());
   tm broken{};
   localtime_r(&seconds, &broken);
-  char text[32];
-  const size_t size = strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &broken);
+  char text[64];
+  const size_t size = strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S %Z", &broken);
   return std::string(text, size);
+}
+
+std::string with_local_times(std::string_view sentence) {
+  constexpr std::string_view kShape = "0000-00-00 00:00:00 UTC";  // as the scheduler writes them
+  const auto has_shape = [&](std::string_view text) {
+    for (size_t i = 0; i < kShape.size(); ++i) {
+      const bool fits = kShape[i] == '0' ? text[i] >= '0' && text[i] <= '9' : text[i] == kShape[i];
+      if (!fits) return false;
+    }
+    return true;
+  };
+  std::string out;
+  while (sentence.size() >= kShape.size()) {
+    const std::string_view head = sentence.substr(0, kShape.size());
+    const auto time =
+        has_shape(head)
+            ? parse_time(std::string(head.substr(0, 10)) + "T" + std::string(head.substr(11, 8)) + "Z")
+            : Result<Time>(fail(ErrorCode::invalid_argument, ""));
+    out += time ? local_time_text(*time) : std::string(1, sentence.front());
+    sentence.remove_prefix(time ? kShape.size() : 1);
+  }
+  return out + std::string(sentence);
 }
 
 Style state_style(JobState state) {

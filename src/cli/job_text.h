@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/units.h"
@@ -23,8 +24,10 @@ std::string indices_text(std::span<const uint32_t> indices);
 std::string elapsed_text(const api::JobSummary& job, Time now);
 // How it ended: "0", "1", "signal 9"; "-" if it has not.
 std::string exit_text(const api::JobSummary& job);
-// For people, in local time without the fraction: "2026-12-01 08:30:00".
+// For people, in local time without the fraction: "2026-12-01 08:30:00 CET".
 std::string local_time_text(Time time);
+// A sentence of the daemon's with its times, which are UTC there, in the same spelling.
+std::string with_local_times(std::string_view sentence);
 // Rounded to seconds: "2h30m".
 std::string duration_text(Duration duration);
 

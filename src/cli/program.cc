@@ -23,7 +23,11 @@ int run_program(Session& session, std::vector<std::string> words) {
   session.quiet = line->arguments.has("quiet");
   const Result<int> code = line->verb->run(session, line->arguments);
   session.flush();
-  return code ? *code : explain_failure(session, code.error());
+  if (!code) return explain_failure(session, code.error());
+  if (!session.output_lost()) return *code;
+  // What was to be read is not there: whoever goes by the exit code must not go on.
+  session.warn("standard output: " + session.output_lost()->message());
+  return *code == 0 ? 1 : *code;
 }
 
 }  // namespace tranche::cli

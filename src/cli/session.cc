@@ -9,6 +9,7 @@
 #include <charconv>
 #include <memory>
 
+#include "base/quantity_text.h"
 #include "cli/text.h"
 #include "linux/files.h"
 
@@ -37,6 +38,14 @@ size_t terminal_width() {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 80;
+}
+
+// Whoever exports COLUMNS to something that is no terminal, such as a pager, says how wide it is; 0: nobody
+// did.
+size_t told_width() {
+  const char* columns = getenv("COLUMNS");
+  const auto width = parse_integer(columns == nullptr ? "" : columns, 1, 10'000, "COLUMNS");
+  return width ? static_cast<size_t>(*width) : 0;
 }
 
 bool variable_is_set(const char* name) {
@@ -70,6 +79,8 @@ Session::Setup Session::current() {
     const char* term = getenv("TERM");
     const bool dumb = term == nullptr || std::string_view(term) == "dumb";
     setup.look = {.colour = !dumb && !variable_is_set("NO_COLOR"), .width = terminal_width()};
+  } else {
+    setup.look.width = told_width();
   }
   return setup;
 }
@@ -87,8 +98,12 @@ void Session::print_json(std::string_view document) {
 
 void Session::flush() {
   if (pending_.empty()) return;
-  // A reader that went away (`tranche ls | head`) ends the program by SIGPIPE; there is nobody else to tell.
-  (void)write_all(setup_.output, pending_);
+  // A reader that went away (`tranche ls | head`) ends the program by SIGPIPE; a full disk is told at the
+  // end.
+  if (!output_lost_) {
+    if (auto written = write_all(setup_.output, pending_); !written)
+      output_lost_ = std::move(written).error();
+  }
   pending_.clear();
 }
 

@@ -5,10 +5,12 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "base/units.h"
 
 namespace tranche::cli {
@@ -49,6 +51,9 @@ class Session {
   // --json: what the daemon sent, made safe for a terminal, and a newline.
   void print_json(std::string_view document);
   void flush();
+  // Why what was printed did not arrive, if it did not: a full disk, a closed output. Nothing is written
+  // after that.
+  const std::optional<Error>& output_lost() const { return output_lost_; }
   // To stderr: "tranche: <sentence>" and a newline.
   void warn(std::string_view sentence);
   // To stderr, as it is; nothing when quiet.
@@ -68,6 +73,7 @@ class Session {
  private:
   Setup setup_;
   std::string pending_;
+  std::optional<Error> output_lost_;
 };
 
 }  // namespace tranche::cli

@@ -91,7 +91,7 @@ constexpr SlurmOption kSlurmOptions[] = {
     {"qos", 'q', true, Action::kWarn, ""},
     {"nice", 0, true, Action::kWarn, ""},
     {"priority", 0, true, Action::kWarn, ""},
-    {"signal", 0, true, Action::kWarn, ""},
+    {"signal", 0, true, Action::kSame, "signal"},
     {"mail-type", 0, true, Action::kWarn, ""},
     {"mail-user", 0, true, Action::kWarn, ""},
     {"comment", 0, true, Action::kWarn, ""},

@@ -50,6 +50,13 @@ Result<std::string> read_script_file(const Session& session, const std::string& 
   return fail(std::move(error));
 }
 
+// The daemon's sentence and what follows from it as one.
+std::string joined(std::string_view sentence, const std::string& forecast) {
+  while (sentence.ends_with('.')) sentence.remove_suffix(1);
+  return printable(with_local_times(sentence)) + (forecast.empty() || sentence.empty() ? "" : "; ") +
+         forecast;
+}
+
 std::string submitted_text(const api::SubmitResponse& response) {
   const std::string id = std::to_string(response.job.value());
   if (response.array) return "job " + id + " (array of " + std::to_string(response.array->count) + ")";
@@ -68,8 +75,7 @@ void print_submitted(Session& session, const Arguments& arguments, const api::Su
   session.print(text + "\n");
   if (response.explanation && response.state == JobState::pending) {
     const std::string forecast = forecast_text(response.explanation->forecast, session.setup().now);
-    session.note("  " + printable(response.explanation->reason) + (forecast.empty() ? "" : "; " + forecast) +
-                 "\n");
+    session.note("  " + joined(response.explanation->reason, forecast) + "\n");
   }
 }
 
@@ -81,11 +87,9 @@ Result<int> dry_run(Session& session, const Arguments& arguments, const api::Sub
     return 0;
   }
   TRY_ASSIGN(const api::DryRunResponse response, Daemon::decoded<api::DryRunResponse>(json));
-  std::string text = response.would_start ? "would start now" : "would wait";
-  if (!response.reason.empty()) text += ": " + printable(response.reason);
-  const std::string forecast =
-      response.would_start ? "" : forecast_text(response.forecast, session.setup().now);
-  if (!forecast.empty()) text += "; " + forecast;
+  const std::string forecast = forecast_text(response.forecast, session.setup().now);
+  const std::string text =
+      response.would_start ? "would start now" : "would wait: " + joined(response.reason, forecast);
   session.print(text + "\n");
   return 0;
 }
@@ -157,6 +161,29 @@ Result<int> submit_batch(Session& session, const Arguments& arguments, const api
   }
   session.flush();
   return arguments.has("wait") ? wait_for_all(session, response) : 0;
+}
+
+Result<void> check_foreground(const Arguments& arguments) {
+  struct Unfit {
+    std::string_view key;
+    std::string_view why;
+  };
+  constexpr Unfit kUnfit[] = {{"array", "an array has no terminal"},
+                              {"hold", "a held job would wait for ever here"},
+                              {"output", "its output comes here"},
+                              {"error", "its output comes here"},
+                              {"input", "its input comes from here"},
+                              {"parsable", "there is no id to print"},
+                              {"idempotency-key", "a session cannot be repeated"}};
+  for (const Unfit& unfit : kUnfit) {
+    if (arguments.has(unfit.key)) {
+      return invalid("--" + std::string(unfit.key) + " does not go with 'run': " + std::string(unfit.why) +
+                     "; use --detach, or 'tranche submit'");
+    }
+  }
+  if (arguments.has("pty") && arguments.has("no-pty"))
+    return invalid("--pty and --no-pty contradict each other");
+  return {};
 }
 
 }  // namespace tranche::cli

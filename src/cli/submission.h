@@ -18,4 +18,7 @@ Result<api::SubmitRequest> make_command_submission(Session& session, const Argum
 // Submits a batch job, prints what became of it, and with --wait waits. The exit code of the verb.
 Result<int> submit_batch(Session& session, const Arguments& arguments, const api::SubmitRequest& request);
 
+// Whether the options go with a job in the foreground.
+Result<void> check_foreground(const Arguments& arguments);
+
 }  // namespace tranche::cli

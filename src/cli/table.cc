@@ -1,7 +1,7 @@
 #include "cli/table.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstdint>
 
 #include "base/assert.h"
 #include "cli/text.h"
@@ -27,6 +27,31 @@ std::string_view style_code(Style style) {
       return "\x1b[31m";
   }
   return "";
+}
+
+size_t total_width(const std::vector<size_t>& widths) {
+  size_t total = 0;
+  for (const size_t width : widths) {
+    if (width > 0) total += width + (total > 0 ? kGap : 0);
+  }
+  return total;
+}
+
+// The widest of the columns that may give way gives one cell, until all fit or none can.
+std::vector<size_t> narrowed(const std::vector<Table::Column>& columns, std::vector<size_t> widths,
+                             size_t room) {
+  size_t total = total_width(widths);
+  while (total > room) {
+    size_t* widest = nullptr;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const bool may_shrink = columns[i].width_min > 0 && widths[i] > columns[i].width_min;
+      if (may_shrink && (widest == nullptr || widths[i] > *widest)) widest = &widths[i];
+    }
+    if (widest == nullptr) break;
+    --*widest;
+    --total;
+  }
+  return widths;
 }
 
 void append_cell(std::string& line, const Look& look, const Table::Cell& cell, size_t width, bool right,
@@ -62,26 +87,36 @@ std::vector<size_t> Table::widths(const Look& look, bool titles) const {
     for (const std::vector<Cell>& row : rows_) widths[i] = std::max(widths[i], display_width(row[i].text));
   }
   if (look.width == 0) return widths;
-  size_t total = std::accumulate(widths.begin(), widths.end(), kGap * (columns_.size() - 1));
-  // The widest of the columns that may give way gives one cell, until all fit or none can.
-  while (total > look.width) {
-    size_t* widest = nullptr;
-    for (size_t i = 0; i < columns_.size(); ++i) {
-      const bool may_shrink = columns_[i].width_min > 0 && widths[i] > columns_[i].width_min;
-      if (may_shrink && (widest == nullptr || widths[i] > *widest)) widest = &widths[i];
-    }
-    if (widest == nullptr) break;
-    --*widest;
-    --total;
+  std::vector<size_t> narrow = narrowed(columns_, widths, look.width);
+  while (total_width(narrow) > look.width && leave_one_out(widths)) {
+    narrow = narrowed(columns_, widths, look.width);
   }
-  return widths;
+  return narrow;
+}
+
+// A column of no cells is not shown.
+bool Table::leave_one_out(std::vector<size_t>& widths) const {
+  size_t leaving = columns_.size();
+  for (size_t i = 0; i < columns_.size(); ++i) {
+    if (columns_[i].leaves == 0 || widths[i] == 0) continue;
+    if (leaving == columns_.size() || columns_[i].leaves > columns_[leaving].leaves) leaving = i;
+  }
+  if (leaving == columns_.size()) return false;
+  widths[leaving] = 0;
+  return true;
 }
 
 std::string Table::render(const Look& look, bool titles) const {
-  const std::vector<size_t> width = widths(look, titles);
+  std::vector<size_t> width = widths(look, titles);
   const auto append_row = [&](std::string& out, const std::vector<Cell>& row) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      append_cell(out, look, row[i], width[i], columns_[i].right, i + 1 == row.size());
+    size_t left = look.width == 0 ? SIZE_MAX : look.width;
+    for (size_t i = 0; i < row.size() && left > 0; ++i) {
+      if (width[i] == 0) continue;
+      const size_t cells = std::min(width[i], left);
+      const bool last = std::all_of(width.begin() + static_cast<ptrdiff_t>(i) + 1, width.end(),
+                                    [](size_t next) { return next == 0; });
+      append_cell(out, look, row[i], cells, columns_[i].right, last || cells + kGap >= left);
+      left -= std::min(left, cells + kGap);
     }
     // Empty last cells leave no spaces behind, and no line is longer than the terminal.
     while (out.ends_with(' ')) out.pop_back();

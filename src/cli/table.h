@@ -1,5 +1,5 @@
 // Rows and columns for people: as wide as their content, narrowed to the terminal where one is, never
-// wrapped.
+// wrapped: what has no room is shortened, then left out, then cut.
 #pragma once
 
 #include <string>
@@ -21,6 +21,7 @@ class Table {
     std::string title;
     bool right = false;    // numbers
     size_t width_min = 0;  // may be narrowed to this many cells when the terminal is too small; 0: never
+    int leaves = 0;        // if that is not enough the column with the highest number is left out; 0: never
   };
   struct Cell {
     std::string text;  // passes printable()
@@ -38,6 +39,7 @@ class Table {
 
  private:
   std::vector<size_t> widths(const Look& look, bool titles) const;
+  bool leave_one_out(std::vector<size_t>& widths) const;
 
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;

@@ -32,6 +32,20 @@ TEST(Table, FitsTheTerminalFromTheWidestColumn) {
   }
 }
 
+TEST(Table, ColumnsLeaveWhereNoneCanBeNarrower) {
+  Table table({{.title = "ID"},
+               {.title = "QUEUE", .width_min = 5, .leaves = 1},
+               {.title = "CLASS", .leaves = 2},
+               {.title = "TIME"}});
+  table.add({{"7"}, {"default/ada"}, {"training"}, {"2h"}});
+  EXPECT_EQ(table.render(Look{.width = 40}),
+            "ID  QUEUE        CLASS     TIME\n7   default/ada  training  2h\n");
+  EXPECT_EQ(table.render(Look{.width = 21}), "ID  QUEUE        TIME\n7   default/ada  2h\n");
+  EXPECT_EQ(table.render(Look{.width = 16}), "ID  QUEUE   TIME\n7   defau…  2h\n");
+  EXPECT_EQ(table.render(Look{.width = 9}), "ID  TIME\n7   2h\n");
+  EXPECT_EQ(table.render(Look{.width = 6}), "ID  T…\n7   2h\n");
+}
+
 TEST(Table, OthersTextCannotActOnTheTerminal) {
   Table table({{.title = "NAME"}});
   table.add({{"evil\x1b[2J\nname"}});

@@ -12,7 +12,7 @@ Result<int> run_attach(Session& session, const Arguments& arguments) {
   Daemon daemon(session);
   TRY_ASSIGN(const api::JobDetail job, find_job(daemon, session, arguments.words.front()));
   const std::string target = "/v1/jobs/" + std::to_string(job.job.value()) + "/attach";
-  return run_interactive(session, target, {}, can_show_terminal(session));
+  return run_interactive(session, target, {}, {.terminal = can_show_terminal(session)});
 }
 
 }  // namespace tranche::cli

@@ -9,40 +9,6 @@
 #include "cli/verbs.h"
 
 namespace tranche::cli {
-namespace {
-
-Table job_table(const Session& session, const std::vector<api::JobSummary>& jobs) {
-  Table table({{.title = "ID", .right = true},
-               {.title = "NAME", .width_min = 6},
-               {.title = "USER", .width_min = 6},
-               {.title = "QUEUE", .width_min = 8},
-               {.title = "CLASS", .width_min = 5},
-               {.title = "STATE", .width_min = 7},
-               {.title = "GPU", .width_min = 4},
-               {.title = "GPUS", .width_min = 4},
-               {.title = "TIME", .right = true},
-               {.title = "LIMIT", .right = true},
-               {.title = "REASON", .width_min = 10}});
-  const uint32_t me = session.setup().uid;
-  for (const api::JobSummary& job : jobs) {
-    table.add({{job.display},
-               {job.name.value_or("-")},
-               {job.user},
-               {job.queue},
-               {std::string(to_string(job.job_class))},
-               {std::string(to_string(job.state)), state_style(job.state)},
-               {gpu_text(job)},
-               {indices_text(job.gpus)},
-               {elapsed_text(job, session.setup().now)},
-               {duration_text(job.time_limit)},
-               {job.reason.value_or("")}},
-              job.uid == me ? Style::kBold : Style::kPlain);
-  }
-  return table;
-}
-
-}  // namespace
-
 Result<int> run_ls(Session& session, const Arguments& arguments) {
   std::string target = "/v1/jobs";
   if (arguments.has("me") && arguments.has("user")) {
@@ -60,7 +26,8 @@ Result<int> run_ls(Session& session, const Arguments& arguments) {
     session.print_json(fetched.json);
     return 0;
   }
-  session.print(job_table(session, fetched.list.jobs).render(session.look(), !arguments.has("no-header")));
+  session.print(job_table(fetched.list.jobs, session.setup().uid, session.setup().now)
+                    .render(session.look(), !arguments.has("no-header")));
   if (fetched.list.jobs.empty()) {
     session.note(arguments.has("all")
                      ? "no job matches\n"

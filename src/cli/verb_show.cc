@@ -2,6 +2,7 @@
 #include "base/quantity_text.h"
 #include "cli/arguments.h"
 #include "cli/daemon.h"
+#include "cli/dependency_text.h"
 #include "cli/explanation_text.h"
 #include "cli/job_ids.h"
 #include "cli/job_text.h"
@@ -47,34 +48,23 @@ std::string command_text(const std::vector<std::string>& argv) {
   return text;
 }
 
-std::string_view dependency_text(DependencyKind kind) {
-  switch (kind) {
-    case DependencyKind::after_ok:
-      return "afterok";
-    case DependencyKind::after_not_ok:
-      return "afternotok";
-    case DependencyKind::after_any:
-      return "afterany";
-    case DependencyKind::after_start:
-      return "after";
-  }
-  return "?";
-}
-
-std::string dependencies_text(const std::vector<Dependency>& dependencies) {
-  std::string text;
-  for (const Dependency& dependency : dependencies) {
-    if (!text.empty()) text += ", ";
-    text += std::string(dependency_text(dependency.kind)) + ":" + std::to_string(dependency.job.value());
-  }
-  return text;
-}
-
 void add_heading(Page& page, const Session& session, const api::JobDetail& job) {
   std::string heading = job_label(job);
   if (job.name) heading += " " + in_quotes(*job.name);
   page.raw(styled(session.look(), Style::kBold, heading) + "  " +
            styled(session.look(), state_style(job.state), to_string(job.state)) + "\n");
+}
+
+std::string retries_text(const api::JobDetail& job) {
+  if (!job.retry) return {};
+  std::string text;
+  const std::pair<std::string_view, uint32_t> kinds[] = {{"error", job.retry->error},
+                                                         {"oom", job.retry->out_of_memory},
+                                                         {"infrastructure", job.retry->infrastructure}};
+  for (const auto& [kind, count] : kinds) {
+    if (count > 0) text += (text.empty() ? "" : ",") + std::string(kind) + ":" + std::to_string(count);
+  }
+  return text + ", first pause " + duration_text(job.retry->delay.value_or(Duration{}));
 }
 
 void add_request(Page& page, const api::JobDetail& job) {
@@ -92,6 +82,12 @@ void add_request(Page& page, const api::JobDetail& job) {
               std::to_string(job.array->first.value()) + ", element " + std::to_string(job.array->index));
   }
   page.line("Depends on", dependencies_text(job.dependencies));
+  if (job.begin) page.line("Not before", local_time_text(*job.begin));
+  page.line("Retries", retries_text(job));
+  if (job.limit_signal) {
+    page.line("Signal", std::to_string(job.limit_signal->number) + ", " +
+                            duration_text(job.limit_signal->before) + " before its time limit");
+  }
 }
 
 void add_times(Page& page, const Session& session, const api::JobDetail& job) {
@@ -105,7 +101,7 @@ void add_times(Page& page, const Session& session, const api::JobDetail& job) {
     if (job.cause) exit += " (" + std::string(to_string(*job.cause)) + ")";
     page.line("Exit", exit);
   }
-  page.line("Reason", job.reason.value_or(""));
+  page.line("Reason", with_local_times(job.reason.value_or("")));
 }
 
 void add_private(Page& page, const api::JobDetail& job) {
@@ -141,7 +137,9 @@ std::string tasks_text(const Session& session, const api::JobDetail& job) {
 std::string history_text(const Session& session, const api::JobDetail& job) {
   Table table({{.title = ""}, {.title = ""}, {.title = "", .width_min = 10}});
   for (const api::HistoryEntry& entry : job.history) {
-    table.add({{"  " + local_time_text(entry.time)}, {std::string(to_string(entry.state))}, {entry.reason}});
+    table.add({{"  " + local_time_text(entry.time)},
+               {std::string(to_string(entry.state))},
+               {with_local_times(entry.reason)}});
   }
   return table.empty() ? "" : "History\n" + table.render(session.look(), false);
 }

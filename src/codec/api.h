@@ -45,6 +45,22 @@ struct TaskCount {
   bool operator==(const TaskCount&) const = default;
 };
 
+// How often the job is tried again, by what ended it, and the pause before the first retry of each kind.
+struct RetryRequest {
+  uint32_t error = 0;
+  uint32_t out_of_memory = 0;
+  uint32_t infrastructure = 0;
+  std::optional<Duration> delay;  // doubled for each further one; unset: the daemon's
+  bool operator==(const RetryRequest&) const = default;
+};
+
+// A signal some time before the time limit.
+struct SignalRequest {
+  int32_t number = 0;
+  Duration before;
+  bool operator==(const SignalRequest&) const = default;
+};
+
 // POST /v1/jobs and /v1/run. Exactly one of argv and script. Who submits is what the kernel says, never a
 // field.
 struct SubmitRequest {
@@ -70,12 +86,37 @@ struct SubmitRequest {
   std::optional<TaskCount> tasks;
   std::optional<Duration> time_limit;
   std::optional<Duration> grace;
+  std::optional<RetryRequest> retry;
+  std::optional<SignalRequest> signal;
   std::optional<Time> begin;
   std::vector<Dependency> dependencies;
   std::optional<ArraySpec> array;
   bool pty = false;  // /v1/run only
   std::string node_pool;
   bool operator==(const SubmitRequest&) const = default;
+};
+
+// POST /v1/jobs/{id}/update. What is unset stays as it is.
+struct UpdateRequest {
+  std::optional<std::string> name;
+  std::optional<Duration> time_limit;
+  std::optional<Duration> grace;
+  std::optional<int32_t> priority;
+  std::optional<Time> begin;
+  std::optional<std::vector<Dependency>> dependencies;  // instead of what it had
+  bool first = false;                                   // before all others of its queue that wait
+  bool operator==(const UpdateRequest&) const = default;
+};
+
+// POST /v1/jobs/{id}/exec. A command inside one of the job's tasks, with the job's environment and these
+// besides.
+struct ExecRequest {
+  std::vector<std::string> argv;
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::optional<std::string> directory;  // absolute; unset: the job's
+  uint32_t rank = 0;
+  bool pty = false;
+  bool operator==(const ExecRequest&) const = default;
 };
 
 // POST /v1/gpus/{index}/drain
@@ -175,7 +216,11 @@ struct JobDetail : JobSummary {
   std::vector<TaskDetail> tasks;
   std::vector<HistoryEntry> history;  // oldest first
   std::vector<Dependency> dependencies;
-  std::optional<Explanation> explanation;  // while it waits
+  std::optional<Time> begin;
+  std::optional<Duration> grace;
+  std::optional<RetryRequest> retry;
+  std::optional<SignalRequest> limit_signal;  // before its time limit
+  std::optional<Explanation> explanation;     // while it waits
   bool operator==(const JobDetail&) const = default;
 };
 
@@ -311,7 +356,7 @@ Error to_error(const Problem& problem);
 // --- JSON
 // -----------------------------------------------------------------------------------------------------
 // Declared for exactly these types; others do not link.
-#define TRANCHE_API_REQUESTS(X) X(SubmitRequest) X(DrainRequest)
+#define TRANCHE_API_REQUESTS(X) X(SubmitRequest) X(UpdateRequest) X(ExecRequest) X(DrainRequest)
 // Version 14 never comes to rest on this list.
 // clang-format off
 #define TRANCHE_API_ANSWERS(X)                                                                     \
@@ -321,7 +366,7 @@ Error to_error(const Problem& problem);
 // clang-format on
 
 // What stands inside of those and has a schema of its own in the document.
-#define TRANCHE_API_REQUEST_PARTS(X) X(GpuRequest) X(ArraySpec) X(Dependency)
+#define TRANCHE_API_REQUEST_PARTS(X) X(GpuRequest) X(ArraySpec) X(Dependency) X(RetryRequest) X(SignalRequest)
 #define TRANCHE_API_ANSWER_PARTS(X) \
   X(ArrayRange)                     \
   X(ArrayElement) X(TaskDetail) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) X(DoctorCheck)

@@ -106,6 +106,21 @@ struct Custom<api::TaskCount> {
 };
 
 template <class Visitor>
+void describe(Visitor& v, Of<api::RetryRequest>) {
+  using api::RetryRequest;
+  v.optional("error", &RetryRequest::error, kRetries);
+  v.optional("out_of_memory", &RetryRequest::out_of_memory, kRetries);
+  v.optional("infrastructure", &RetryRequest::infrastructure, kRetries);
+  v.optional("delay", &RetryRequest::delay, DurationText{0, kRetryDelayMax.count()});
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::SignalRequest>) {
+  v.required("number", &api::SignalRequest::number, kSignalNumber);
+  v.required("before", &api::SignalRequest::before, kTimeLimit);
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<api::SubmitRequest>) {
   using api::SubmitRequest;
   v.optional("name", &SubmitRequest::name, kNotEmptyName);
@@ -130,11 +145,35 @@ void describe(Visitor& v, Of<api::SubmitRequest>) {
   v.optional("tasks", &SubmitRequest::tasks);
   v.optional("time_limit", &SubmitRequest::time_limit, kTimeLimit);
   v.optional("grace", &SubmitRequest::grace, kDurationText);
+  v.optional("retry", &SubmitRequest::retry);
+  v.optional("signal", &SubmitRequest::signal);
   v.optional("begin", &SubmitRequest::begin, kTime);
   v.optional("dependencies", &SubmitRequest::dependencies, List{limits::kDependencies, kPlain});
   v.optional("array", &SubmitRequest::array);
   v.optional("pty", &SubmitRequest::pty);
   v.optional("node_pool", &SubmitRequest::node_pool, kName);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::UpdateRequest>) {
+  using api::UpdateRequest;
+  v.optional("name", &UpdateRequest::name, kNotEmptyName);
+  v.optional("time_limit", &UpdateRequest::time_limit, kTimeLimit);
+  v.optional("grace", &UpdateRequest::grace, kDurationText);
+  v.optional("priority", &UpdateRequest::priority, kPriority);
+  v.optional("begin", &UpdateRequest::begin, kTime);
+  v.optional("dependencies", &UpdateRequest::dependencies, List{limits::kDependencies, kPlain});
+  v.optional("first", &UpdateRequest::first);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::ExecRequest>) {
+  using api::ExecRequest;
+  v.required("argv", &ExecRequest::argv, List{limits::kArguments, kArgument});
+  v.optional("environment", &ExecRequest::environment, Map{limits::kVariables, kArgument, kArgument});
+  v.optional("directory", &ExecRequest::directory, kPath);
+  v.optional("rank", &ExecRequest::rank, Range{0, limits::kTasksMax - 1});
+  v.optional("pty", &ExecRequest::pty);
 }
 
 template <class Visitor>
@@ -241,6 +280,10 @@ void describe(Visitor& v, Of<api::JobDetail>) {
   v.defaulted("tasks", &JobDetail::tasks, List{limits::kListItems, kPlain});
   v.defaulted("history", &JobDetail::history, List{limits::kListItems, kPlain});
   v.defaulted("dependencies", &JobDetail::dependencies, List{limits::kDependencies, kPlain});
+  v.optional("begin", &JobDetail::begin, kTime);
+  v.optional("grace", &JobDetail::grace, kDurationText);
+  v.optional("retry", &JobDetail::retry);
+  v.optional("limit_signal", &JobDetail::limit_signal);
   v.optional("explanation", &JobDetail::explanation);
 }
 
@@ -372,6 +415,8 @@ void describe(Visitor& v, Of<api::Problem>) {
 namespace tranche::api {
 
 std::string check_decoded(const SubmitRequest& request);
+std::string check_decoded(const UpdateRequest& request);
+std::string check_decoded(const ExecRequest& request);
 std::string check_decoded(const DrainRequest& request);
 
 }  // namespace tranche::api

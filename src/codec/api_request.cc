@@ -84,6 +84,20 @@ std::string check_decoded(const SubmitRequest& request) {
   return request.gpu ? check_gpu(*request.gpu) : std::string();
 }
 
+std::string check_decoded(const UpdateRequest& request) {
+  if (request == UpdateRequest()) return "says nothing to change";
+  return request.name ? check_name("name", *request.name) : std::string();
+}
+
+std::string check_decoded(const ExecRequest& request) {
+  if (request.argv.empty() || request.argv.front().empty()) return "argv: must name a command";
+  if (total_bytes(request.argv) > limits::kArgumentsBytes) {
+    return "the arguments are longer than 1 MiB together: pass a file instead";
+  }
+  if (request.directory && !request.directory->starts_with('/')) return "directory: must be an absolute path";
+  return "";
+}
+
 std::string check_decoded(const DrainRequest& request) { return check_name("reason", request.reason); }
 
 }  // namespace tranche::api

@@ -134,6 +134,20 @@ void describe(Visitor& v, Of<Owner>) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, Of<RetryPolicy>) {
+  v.optional("error", &RetryPolicy::error, kRetries);
+  v.optional("out_of_memory", &RetryPolicy::out_of_memory, kRetries);
+  v.optional("infrastructure", &RetryPolicy::infrastructure, kRetries);
+  v.optional("delay_ns", &RetryPolicy::delay, kNanoseconds);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<LimitSignal>) {
+  v.required("number", &LimitSignal::number, kSignalNumber);
+  v.required("before_ns", &LimitSignal::before, kNanoseconds);
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<JobSpec>) {
   constexpr Text kHash{64};
   v.required("owner", &JobSpec::owner);
@@ -148,6 +162,8 @@ void describe(Visitor& v, Of<JobSpec>) {
   v.required("tasks_max", &JobSpec::tasks_max, Range{1, limits::kTasksMax});
   v.required("time_limit_ns", &JobSpec::time_limit, Range{1, limits::kDurationNanosecondsMax});
   v.required("grace_ns", &JobSpec::grace, kNanoseconds);
+  v.optional("retry", &JobSpec::retry);
+  v.optional("signal", &JobSpec::signal);
   v.optional("begin", &JobSpec::begin, kTime);
   v.optional("deadline", &JobSpec::deadline, kTime);
   v.optional("dependencies", &JobSpec::dependencies, List{limits::kDependencies, kPlain});
@@ -225,6 +241,25 @@ void describe(Visitor& v, Of<JobReleased>) {
   v.required("by", &JobReleased::by, kName);
 }
 template <class Visitor>
+void describe(Visitor& v, Of<JobUpdated>) {
+  constexpr Text kHash{64};
+  v.required("job", &JobUpdated::job, kId);
+  v.required("by", &JobUpdated::by, kName);
+  v.optional("time_limit_ns", &JobUpdated::time_limit, Range{1, limits::kDurationNanosecondsMax});
+  v.optional("grace_ns", &JobUpdated::grace, kNanoseconds);
+  v.optional("priority", &JobUpdated::priority, kPriority);
+  v.optional("begin", &JobUpdated::begin, kTime);
+  v.optional("dependencies", &JobUpdated::dependencies, List{limits::kDependencies, kPlain});
+  v.optional("first", &JobUpdated::first);
+  v.optional("payload_hash", &JobUpdated::payload_hash, kHash);
+  v.optional("name_hash", &JobUpdated::name_hash, kHash);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<JobRequeued>) {
+  v.required("job", &JobRequeued::job, kId);
+  v.required("by", &JobRequeued::by, kName);
+}
+template <class Visitor>
 void describe(Visitor& v, Of<TaskStarted>) {
   v.required("task", &TaskStarted::task);
 }
@@ -272,6 +307,7 @@ void describe(Visitor& v, Of<Requeue>) {
   v.required("job", &Requeue::job, kId);
   v.required("attempt", &Requeue::attempt, Range{1, UINT32_MAX});
   v.required("reason", &Requeue::reason);
+  v.optional("begin", &Requeue::begin, kTime);
 }
 template <class Visitor>
 void describe(Visitor& v, Of<WakeAt>) {

@@ -77,7 +77,8 @@ TEST(EventJson, GoldenFileOfVersionOne) {
     kinds.emplace(event_kind(row->event.payload));
     decisions += row->decisions.size();
   }
-  EXPECT_EQ(kinds.size(), std::variant_size_v<EventPayload>);
+  constexpr size_t kKindsOfTheFirstRelease = 18;
+  EXPECT_EQ(kinds.size(), kKindsOfTheFirstRelease);
   EXPECT_GE(decisions, std::variant_size_v<Decision>);
 }
 

@@ -49,6 +49,8 @@ inline constexpr Range kAnyCount{0, INT64_MAX};
 inline constexpr Range kCount32{0, UINT32_MAX};
 inline constexpr Range kNanoseconds{0, limits::kDurationNanosecondsMax};
 inline constexpr Range kMemoryMib{0, limits::kMemoryMibMax};
+inline constexpr Range kRetries{0, limits::kRetriesMax};
+inline constexpr Range kSignalNumber{1, limits::kSignalMax};
 inline constexpr Range kPriority{-limits::kPriorityMax, limits::kPriorityMax};
 
 // A Time: integer nanoseconds or RFC 3339, as the coder is set.

@@ -141,6 +141,13 @@ class RandomFiller {
       gpu.compute = std::max(gpu.compute, MilliGpu(1));
   }
   void repair(api::GpuStatus&) {}
+  void repair(api::ExecRequest& request) {
+    request.argv.insert(request.argv.begin(), "/bin/true");
+    if (request.directory) request.directory = "/home/" + *request.directory;
+  }
+  void repair(api::UpdateRequest& request) {
+    if (request == api::UpdateRequest()) request.first = true;
+  }
 
   template <class Type>
   void fill_object(Type& value);

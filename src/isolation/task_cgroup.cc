@@ -86,6 +86,18 @@ bool take_number(std::string_view& text, char prefix, Integer& value) {
   return true;
 }
 
+// By proc(5): SigCgt of /proc/PID/status has bit n - 1 set for each signal n with a handler.
+bool catches(int pid, int signal) {
+  const auto status = read_text_at(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/status").c_str());
+  constexpr std::string_view kField = "\nSigCgt:\t";
+  const size_t at = status ? status->find(kField) : std::string::npos;
+  if (at == std::string::npos) return false;
+  uint64_t mask = 0;
+  const char* const begin = status->data() + at + kField.size();
+  std::from_chars(begin, status->data() + status->size(), mask, 16);
+  return (mask >> (signal - 1) & 1) != 0;
+}
+
 // True if process `pid` is in the cgroup `suffix` ends the path of.
 bool is_member(int pid, const std::string& suffix) {
   const auto text = read_text_at(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/cgroup").c_str());
@@ -222,8 +234,18 @@ Outcome<void> TaskCgroup::kill() const {
 }
 
 void TaskCgroup::signal_all(int signal) const {
+  signal_members(signal, [](int) { return true; });
+}
+
+size_t TaskCgroup::signal_those_that_catch(int signal) const {
+  return signal_members(signal, [signal](int pid) { return catches(pid, signal); });
+}
+
+template <class Wanted>
+size_t TaskCgroup::signal_members(int signal, Wanted wanted) const {
   const auto text = read_text_at(unified(), "cgroup.procs");
-  if (!text) return;
+  if (!text) return 0;
+  size_t count = 0;
   size_t begin = 0;
   while (begin < text->size()) {
     const size_t end = std::min(text->find('\n', begin), text->size());
@@ -233,10 +255,12 @@ void TaskCgroup::signal_all(int signal) const {
     if (pid <= 0) continue;
     // The number may have passed to a stranger since it was read; the descriptor cannot.
     const FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (process && is_member(pid, tree_->path() + "/" + name_)) {
+    if (process && wanted(pid) && is_member(pid, tree_->path() + "/" + name_)) {
       ::syscall(SYS_pidfd_send_signal, process.get(), signal, nullptr, 0);
+      ++count;
     }
   }
+  return count;
 }
 
 bool TaskCgroup::is_populated() const {

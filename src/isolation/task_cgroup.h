@@ -57,6 +57,8 @@ class TaskCgroup {
   Outcome<void> kill() const;
   // One signal to every process; a process that is born meanwhile may miss it.
   void signal_all(int signal) const;
+  // The same to those processes alone that have a handler for it; how many these were.
+  size_t signal_those_that_catch(int signal) const;
   // Whether any process is left; true when it cannot be told. Re-arms events().
   bool is_populated() const;
   TaskUsage usage() const;
@@ -69,6 +71,8 @@ class TaskCgroup {
 
  private:
   static Outcome<TaskCgroup> open_folders(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
+  template <class Wanted>
+  size_t signal_members(int signal, Wanted wanted) const;
   Outcome<void> set_cpu(const TaskLimits& limits) const;
   Outcome<void> set_memory(uint64_t mib) const;
 

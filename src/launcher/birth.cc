@@ -45,7 +45,17 @@ void must(const Birth& birth, wire::StartStage stage, Outcome<void> outcome) {
   if (!outcome) give_up(birth, stage, outcome.error());
 }
 
+// Those of a task that runs hold all that was built for it.
+Outcome<void> join_namespaces(const Birth& birth) {
+  if (::setns(birth.ipc_namespace, CLONE_NEWIPC) != 0)
+    return call_failed("entering the task's IPC namespace");
+  if (::setns(birth.mount_namespace, CLONE_NEWNS) != 0)
+    return call_failed("entering the task's mount namespace");
+  return {};
+}
+
 Outcome<void> enter_namespaces(const Birth& birth) {
+  if (birth.mount_namespace >= 0) return join_namespaces(birth);
   const std::string jobs = birth.host.options.run_folder + "/jobs";
   const std::string job = jobs + "/" + std::to_string(birth.plan.request.key.job);
   isolation::MountView view;
@@ -144,8 +154,8 @@ Failure execute_failure(const char* command, int error) {
   using wire::StartStage;
   must(birth, StartStage::cgroup, birth.cgroup.join_v1());
   // Not even a copy of the shepherd's ends: its death must be seen by the launcher and by wait_for_word.
-  int kept[] = {birth.channel,     birth.files.input,    birth.files.output,
-                birth.files.error, birth.files.terminal, birth.arbiter_socket};
+  int kept[] = {birth.channel,        birth.files.input,    birth.files.output,    birth.files.error,
+                birth.files.terminal, birth.arbiter_socket, birth.mount_namespace, birth.ipc_namespace};
   isolation::close_all_but(kept, std::size(kept));
   must(birth, StartStage::namespaces, enter_namespaces(birth));
   must(birth, StartStage::identity, start_session(birth));
@@ -167,8 +177,10 @@ Failure execute_failure(const char* command, int error) {
 Outcome<BornProcess> give_birth(const Birth& birth) {
   int process = -1;
   clone_args arguments{};
-  arguments.flags = CLONE_INTO_CGROUP | CLONE_NEWNS | CLONE_PIDFD;
-  if (!has(birth, wire::kStartJobShares)) arguments.flags |= CLONE_NEWIPC;
+  arguments.flags = CLONE_INTO_CGROUP | CLONE_PIDFD;
+  const bool joins = birth.mount_namespace >= 0;
+  if (!joins) arguments.flags |= CLONE_NEWNS;
+  if (!joins && !has(birth, wire::kStartJobShares)) arguments.flags |= CLONE_NEWIPC;
   arguments.pidfd = reinterpret_cast<__u64>(&process);
   arguments.exit_signal = SIGCHLD;
   arguments.cgroup = static_cast<__u64>(birth.cgroup.unified());

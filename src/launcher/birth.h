@@ -32,6 +32,9 @@ struct Birth {
   TaskFiles files;
   int channel = -1;         // the child's end
   int arbiter_socket = -1;  // unbound: gets its name in the task's own view; -1: no guard
+  // Of a task that runs, to be entered instead of new ones; -1: new ones.
+  int mount_namespace = -1;
+  int ipc_namespace = -1;
 };
 
 struct BornProcess {

@@ -93,7 +93,10 @@ void Launcher::watch_signals() {
 void Launcher::reap() {
   int status = 0;
   int pid = 0;
-  while ((pid = ::waitpid(-1, &status, WNOHANG)) > 0) tasks_.on_reaped(pid, status);
+  while ((pid = ::waitpid(-1, &status, WNOHANG)) > 0) {
+    exec_sessions_.erase(pid);
+    tasks_.on_reaped(pid, status);
+  }
 }
 
 void Launcher::accept_daemon() {

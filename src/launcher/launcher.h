@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <unordered_map>
 
 #include "isolation/identity.h"
@@ -38,6 +39,8 @@ class Launcher {
   void on_scan(const Packet& packet);
   void on_list(uint64_t id);
   void on_task_request(Packet& packet);
+  void on_exec(Packet& packet);
+  isolation::Outcome<void> start_exec(Packet& packet);
 
   const LauncherHost& host_;
   EventLoop loop_;
@@ -50,6 +53,7 @@ class Launcher {
   std::unique_ptr<PacketConnection> daemon_;
   std::unordered_map<uint64_t, std::unique_ptr<PacketConnection>> newcomers_;  // shepherds before their hello
   uint64_t next_newcomer_ = 1;
+  std::set<int> exec_sessions_;  // pids of those that this launcher has forked
   bool ended_ = false;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/failpoint.h"
 #include "isolation/mount_view.h"
+#include "launcher/exec_session.h"
 #include "launcher/launch_block.h"
 #include "launcher/launcher.h"
 #include "launcher/record_file.h"
@@ -24,6 +25,7 @@ using wire::LauncherKind;
 
 namespace {
 
+constexpr size_t kMaxExecSessions = 512;
 constexpr uint64_t kMaxMemoryMib = uint64_t{1} << 40;
 
 Outcome<void> check_start(const wire::StartRequest& request) {
@@ -43,6 +45,7 @@ Outcome<void> check_start(const wire::StartRequest& request) {
   const std::set<uint32_t> distinct(request.gpu_minors, request.gpu_minors + request.gpu_count);
   if (distinct.size() != request.gpu_count) return failed(EINVAL, "Start: a GPU is named twice");
   if (request.share_count > wire::kMaxGpusPerTask) return failed(EINVAL, "Start: more than 64 shares");
+  if (request.limit_signal < 0 || request.limit_signal > 64) return failed(EINVAL, "Start: no such signal");
   return {};
 }
 
@@ -64,6 +67,8 @@ void Launcher::on_request(Packet& packet) {
       return on_scan(packet);
     case LauncherKind::list:
       return on_list(packet.header.id);
+    case LauncherKind::exec:
+      return on_exec(packet);
     case LauncherKind::go:
     case LauncherKind::signal:
     case LauncherKind::kill:
@@ -155,6 +160,58 @@ Outcome<void> Launcher::start_shepherd(TaskPlan plan) {
   record.flags = request.flags;
   record.shepherd_pid = pid;
   tasks_.add(record, std::move(own));
+  return {};
+}
+
+void Launcher::on_exec(Packet& packet) {
+  const uint64_t id = packet.header.id;
+  const Outcome<void> started = start_exec(packet);
+  reply(id, started ? 0 : started.error().error, started ? "" : started.error().text);
+}
+
+// Who may is the daemon's to decide; that it is the task's own user who comes in is held here too.
+Outcome<void> Launcher::start_exec(Packet& packet) {
+  wire::ExecRequest request{};
+  if (!packet.decode(request)) return failed(EINVAL, "Exec: too short");
+  if ((request.flags & ~(wire::kStartTerminal | wire::kStartMergeStderr)) != 0) {
+    return failed(EINVAL, "Exec: unknown flags; is the launcher older?");
+  }
+  if (exec_sessions_.size() >= kMaxExecSessions)
+    return failed(EAGAIN, "too many commands are at work inside jobs");
+  const wire::TaskRecord record = read_record(host_.tasks_folder.get(), request.key);
+  if (record.state != static_cast<uint32_t>(wire::TaskState::running) || record.task_pid <= 0) {
+    return failed(ESRCH, "the task is not running");
+  }
+  if (record.uid != request.uid) return failed(EPERM, "the task is another user's");
+  ExecPlan exec;
+  wire::StartRequest& start = exec.plan.request;
+  start.key = request.key;
+  start.uid = request.uid;
+  start.flags = request.flags | (record.flags & (wire::kStartEmulatedNodes | wire::kStartNoNewPrivileges)) |
+                wire::kStartInteractive;
+  start.terminal_rows = request.terminal_rows;
+  start.terminal_columns = request.terminal_columns;
+  TRY_ASSIGN(exec.plan.identity, users_.find(request.uid));
+  start.gid = exec.plan.identity.primary_gid;
+  exec.plan.launch_block = std::move(packet.files[0]);
+  if (!exec.plan.launch_block) return failed(EINVAL, "Exec: the launch block is missing");
+  TRY(check_seals(exec.plan.launch_block.get()));
+  exec.plan.client = std::move(packet.files[1]);
+  if (!exec.plan.client || !is_stream_socket(exec.plan.client.get())) {
+    return failed(EINVAL, "Exec: the client's stream socket is missing");
+  }
+  TRY(open_main_process(record.task_pid, record.task_start_ticks, exec));
+  const pid_t pid = ::fork();
+  if (pid < 0) return call_failed("starting a session");
+  if (pid == 0) {
+    const isolation::CgroupTree& cgroups = host_.cgroups;
+    int kept[] = {exec.plan.launch_block.get(), exec.plan.client.get(),   exec.process.get(),
+                  exec.mount_namespace.get(),   exec.ipc_namespace.get(), cgroups.unified(),
+                  cgroups.v1_memory(),          cgroups.v1_cpu(),         cgroups.v1_pids()};
+    isolation::close_all_but(kept, std::size(kept));
+    run_exec_session(host_, std::move(exec));
+  }
+  exec_sessions_.insert(pid);
   return {};
 }
 

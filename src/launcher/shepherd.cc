@@ -161,6 +161,22 @@ void Shepherd::end_task(ExitCause cause, uint64_t grace_ns) {
   arm_timer();
 }
 
+uint64_t Shepherd::limit_signal_at() const {
+  const uint64_t end = time_limit_.deadline();
+  const bool wanted = plan_.request.limit_signal != 0 && !limit_signal_sent_ && end != 0;
+  if (!wanted || state() != TaskState::running || ending_ != ExitCause::none) return 0;
+  const uint64_t before = plan_.request.limit_signal_before_ns;
+  return end > before ? end - before : 1;
+}
+
+// A shell without a trap would die of it while the program that it started saves its work, so it goes to
+// those that have a handler, and to the main process if none has.
+void Shepherd::send_limit_signal() {
+  limit_signal_sent_ = true;
+  const int signal = plan_.request.limit_signal;
+  if (cgroup_->signal_those_that_catch(signal) == 0) signal_main(signal);
+}
+
 void Shepherd::on_timer() {
   const uint64_t now = boot_time_ns();
   const auto due = [now](uint64_t& when) {
@@ -172,6 +188,7 @@ void Shepherd::on_timer() {
     (void)cgroup_->kill();
     kill_at_ = now + kKillAgainNs;
   }
+  if (const uint64_t at = limit_signal_at(); at != 0 && at <= now) send_limit_signal();
   const uint64_t limit = time_limit_.deadline();
   if (limit != 0 && limit <= now && state() == TaskState::running && ending_ == ExitCause::none) {
     end_task(ExitCause::time_limit, record_.grace_ns);
@@ -192,6 +209,7 @@ void Shepherd::arm_timer() {
   consider(lost_client_at_);
   consider(retry_at_);
   consider(linger_until_);
+  consider(limit_signal_at());
   if (state() == TaskState::running && ending_ == ExitCause::none) consider(time_limit_.deadline());
   timer_.arm(next);
 }

@@ -13,6 +13,7 @@
 #include "launcher/birth.h"
 #include "launcher/client_stream.h"
 #include "launcher/launcher_link.h"
+#include "launcher/task_files.h"
 #include "launcher/time_limit.h"
 
 namespace tranche::launcher {
@@ -33,8 +34,6 @@ class Shepherd {
   void prepare();
   std::optional<StageFailure> build();
   isolation::Outcome<TaskFiles> make_client_files();
-  isolation::Outcome<TaskFiles> make_terminal();
-  isolation::Outcome<TaskFiles> make_pipes();
   bool on_birth_channel();  // false: nothing to read
   void on_prepared();
   void on_started();
@@ -59,6 +58,8 @@ class Shepherd {
   void end_task(wire::ExitCause cause, uint64_t grace_ns);
   void on_timer();
   void arm_timer();
+  uint64_t limit_signal_at() const;  // 0: never, or it has been sent
+  void send_limit_signal();
   void check_gone();
   void on_gone();
   bool write_record();  // false: said on standard error
@@ -88,9 +89,10 @@ class Shepherd {
   std::optional<isolation::TaskCgroup> cgroup_;
   isolation::FileDescriptor signals_;
   isolation::FileDescriptor birth_channel_;
-  isolation::FileDescriptor task_ends_[3];  // of pipes or terminal, until the child has them
+  TaskFileEnds task_ends_;                  // until the child has them
   isolation::FileDescriptor main_process_;  // pidfd
   TimeLimit time_limit_;
+  bool limit_signal_sent_ = false;
   wire::ExitCause ending_ = wire::ExitCause::none;  // why we end it
   bool main_reaped_ = true;                         // no child yet, or waited for
   bool go_given_ = false;

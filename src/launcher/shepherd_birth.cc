@@ -1,10 +1,6 @@
 // The shepherd's first part: everything between Start and the first instruction of the task.
-#include <fcntl.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,60 +20,12 @@ using wire::LauncherKind;
 using wire::StartStage;
 using wire::TaskState;
 
-namespace {
-
-Outcome<void> make_pipe(FileDescriptor& read_end, FileDescriptor& write_end) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return call_failed("making a pipe");
-  read_end = FileDescriptor(ends[0]);
-  write_end = FileDescriptor(ends[1]);
-  return {};
-}
-
-}  // namespace
-
-Outcome<TaskFiles> Shepherd::make_terminal() {
-  FileDescriptor master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
-  if (!master || ::unlockpt(master.get()) != 0) return call_failed("making a pseudo-terminal");
-  FileDescriptor slave(::ioctl(master.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
-  if (!slave) return call_failed("opening the pseudo-terminal");
-  if (::fchown(slave.get(), plan_.request.uid, static_cast<gid_t>(-1)) != 0 ||
-      ::fchmod(slave.get(), 0600) != 0) {
-    return call_failed("giving the pseudo-terminal to the user");
-  }
-  winsize size{};
-  size.ws_row = plan_.request.terminal_rows != 0 ? plan_.request.terminal_rows : 24;
-  size.ws_col = plan_.request.terminal_columns != 0 ? plan_.request.terminal_columns : 80;
-  ::ioctl(master.get(), TIOCSWINSZ, &size);
-  client_.set_task(std::move(master), {}, {}, true);
-  TaskFiles files;
-  files.terminal = slave.get();
-  task_ends_[0] = std::move(slave);
-  return files;
-}
-
-Outcome<TaskFiles> Shepherd::make_pipes() {
-  FileDescriptor input;
-  FileDescriptor output;
-  FileDescriptor error;
-  TRY(make_pipe(task_ends_[0], input));
-  TRY(make_pipe(output, task_ends_[1]));
-  TaskFiles files;
-  files.input = task_ends_[0].get();
-  files.output = files.error = task_ends_[1].get();
-  if ((plan_.request.flags & wire::kStartMergeStderr) == 0) {
-    TRY(make_pipe(error, task_ends_[2]));
-    files.error = task_ends_[2].get();
-  }
-  client_.set_task(std::move(input), std::move(output), std::move(error), false);
-  return files;
-}
-
 Outcome<TaskFiles> Shepherd::make_client_files() {
   if ((plan_.request.flags & wire::kStartInteractive) == 0) return TaskFiles{};
   client_done_ = false;
   client_.set_client(std::move(plan_.client));
-  return (plan_.request.flags & wire::kStartTerminal) != 0 ? make_terminal() : make_pipes();
+  TRY_ASSIGN(task_ends_, make_task_files(plan_.request, client_));
+  return task_ends_.files();
 }
 
 std::optional<Shepherd::StageFailure> Shepherd::build() {
@@ -115,7 +63,7 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
     if (!made) return StageFailure{StartStage::devices, made.error()};
   }
   auto born = give_birth(Birth{host_, plan_, block_, *cgroup_, *files, child_end.get(), arbiter_.socket()});
-  for (FileDescriptor& end : task_ends_) end.close();
+  task_ends_ = {};
   failpoint("task.born");
   if (!born) return StageFailure{StartStage::cgroup, born.error()};
   main_process_ = std::move(born->process);

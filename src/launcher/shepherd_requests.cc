@@ -43,6 +43,7 @@ void Shepherd::on_packet(Packet& packet) {
     case LauncherKind::scan:
     case LauncherKind::list:
     case LauncherKind::forget:
+    case LauncherKind::exec:
     case LauncherKind::reply:
     case LauncherKind::list_entry:
     case LauncherKind::scan_entry:

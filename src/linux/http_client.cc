@@ -137,9 +137,8 @@ Result<void> HttpClient::connect() {
   }
   const ErrorCode code = connected.error().code();
   if (code == ErrorCode::unavailable) {
-    return fail(code,
-                "the Tranche daemon is not running at " + socket_path_ +
-                    ": start it with 'systemctl start tranched', or 'tranche-up' where there is no systemd");
+    return fail(code, "the Tranche daemon is not running at " + socket_path_ +
+                          ": start it with 'tranche-up start', as root");
   }
   if (code == ErrorCode::denied) {
     return fail(code, "you may not open " + socket_path_ +

@@ -20,6 +20,9 @@ std::string default_name(const api::SubmitRequest& request) {
   return base.empty() ? "job" : base;
 }
 
+// Long enough for a file server or a licence to come back, short enough to be waited for.
+constexpr Duration kRetryDelayDefault{10 * kSecond.count()};
+
 // Scripts travel to their interpreter as one argument, and the kernel takes 128 KiB of one at most.
 constexpr size_t kScriptBytesMax = 120 * 1024;
 
@@ -90,6 +93,23 @@ Result<AdmittedJob> admit(const api::SubmitRequest& request, const Caller& calle
   }
   TRY_ASSIGN(spec.time_limit, time_limit_of(request, defaults));
   spec.grace = request.grace.value_or(policy.grace_default);
+  if (request.retry) {
+    spec.retry = {request.retry->error, request.retry->out_of_memory, request.retry->infrastructure,
+                  request.retry->delay.value_or(kRetryDelayDefault)};
+    if (interactive) {
+      return fail(ErrorCode::invalid_argument,
+                  "a foreground job is not tried again, since its client has gone: use submit");
+    }
+  }
+  if (request.signal) {
+    if (request.signal->before >= spec.time_limit) {
+      return fail(ErrorCode::invalid_argument, "the signal is to come " +
+                                                   format_duration(request.signal->before) +
+                                                   " before the time limit, which is " +
+                                                   format_duration(spec.time_limit) + ": send it later");
+    }
+    spec.signal = {request.signal->number, request.signal->before};
+  }
   if (request.begin) spec.begin = *request.begin;
   spec.dependencies = request.dependencies;
   spec.node_pool = request.node_pool;

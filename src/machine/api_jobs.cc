@@ -18,7 +18,6 @@ struct ApiServer::Submission {
 
 namespace {
 
-constexpr std::string_view kAttachProtocol = "tranche-attach";
 constexpr size_t kIdempotencyKeyMax = 128;
 constexpr Duration kWaitMax = kHour;
 // Whoever submits into a long line is told the place in it; a forecast each would be most of the work of
@@ -32,22 +31,6 @@ Result<std::optional<IdempotencyKey>> idempotency_key(const HttpRequest& request
     return fail(ErrorCode::invalid_argument, "an Idempotency-Key has 1 to 128 characters");
   }
   return std::optional<IdempotencyKey>(IdempotencyKey{uid, *key});
-}
-
-// "ROWSxCOLUMNS" of the client's terminal; zeroes, for the usual 24 x 80, if it does not say.
-InteractiveSessions::Terminal terminal_size(const HttpRequest& request) {
-  InteractiveSessions::Terminal terminal;
-  const std::string* text = request.header("Tranche-Terminal-Size");
-  const size_t cross = text == nullptr ? std::string::npos : text->find('x');
-  if (cross == std::string::npos) return terminal;
-  const auto rows = parse_integer(std::string_view(*text).substr(0, cross), 1, 10'000, "number of rows");
-  const auto columns =
-      parse_integer(std::string_view(*text).substr(cross + 1), 1, 10'000, "number of columns");
-  if (rows && columns) {
-    terminal.rows = static_cast<uint16_t>(*rows);
-    terminal.columns = static_cast<uint16_t>(*columns);
-  }
-  return terminal;
 }
 
 Result<void> check_filters(const HttpRequest& request) {
@@ -75,6 +58,21 @@ bool matches(const HttpRequest& request, const JobRecord& job) {
 }
 
 }  // namespace
+
+InteractiveSessions::Terminal terminal_size(const HttpRequest& request) {
+  InteractiveSessions::Terminal terminal;
+  const std::string* text = request.header("Tranche-Terminal-Size");
+  const size_t cross = text == nullptr ? std::string::npos : text->find('x');
+  if (cross == std::string::npos) return terminal;
+  const auto rows = parse_integer(std::string_view(*text).substr(0, cross), 1, 10'000, "number of rows");
+  const auto columns =
+      parse_integer(std::string_view(*text).substr(cross + 1), 1, 10'000, "number of columns");
+  if (rows && columns) {
+    terminal.rows = static_cast<uint16_t>(*rows);
+    terminal.columns = static_cast<uint16_t>(*columns);
+  }
+  return terminal;
+}
 
 Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool interactive) {
   if (!parts_.engine.journal().trouble().empty()) {
@@ -151,10 +149,9 @@ void ApiServer::dry_run(Call& call, const Submission& submission) {
   api::DryRunResponse answer;
   answer.forecast = parts_.engine.scheduler().forecast(submission.job.spec);
   answer.would_start = answer.forecast.known && answer.forecast.start <= parts_.engine.now();
-  answer.reason = answer.would_start      ? "It would start at once."
-                  : answer.forecast.known ? "It would start by " + format_time(answer.forecast.start) +
-                                                " at the latest, by time limits."
-                                          : "It would wait; when it starts cannot be told from time limits.";
+  answer.reason = answer.would_start      ? "it would start at once"
+                  : answer.forecast.known ? "there is no room for it now"
+                                          : "when it starts cannot be told from time limits";
   call.responder.respond(json_response(200, api::encode(answer)));
 }
 
@@ -329,23 +326,30 @@ void ApiServer::why(Call& call) {
   call.responder.respond(json_response(200, api::encode(ended)));
 }
 
+JobRecord* ApiServer::find_job_to_change(Call& call, Denied verb) {
+  JobRecord* job = find_job(call);
+  if (job == nullptr || call.caller.may_control(job->spec->owner.uid)) return job;
+  deny(call, verb, "job", std::to_string(job->id.value()),
+       "job " + job->display() + " belongs to " + job->spec->owner.user +
+           ": only the owner and operators may do that");
+  return nullptr;
+}
+
+void ApiServer::record_change(Call& call, JobId job, EventPayload payload, Engine::Attachment attachment) {
+  auto responder = std::make_shared<Responder>(std::move(call.responder));
+  attachment.durable = [this, responder, job, caller = call.caller] {
+    answer_job(std::move(*responder), job, caller);
+  };
+  parts_.engine.record(std::move(payload), std::move(attachment));
+}
+
 void ApiServer::change_job(Call& call, Denied verb,
                            const std::function<Result<EventPayload>(const JobRecord&)>& make) {
-  const JobRecord* job = find_job(call);
+  const JobRecord* job = find_job_to_change(call, verb);
   if (job == nullptr) return;
-  if (!call.caller.may_control(job->spec->owner.uid)) {
-    return deny(call, verb, "job", std::to_string(job->id.value()),
-                "job " + job->display() + " belongs to " + job->spec->owner.user +
-                    ": only the owner and operators may do that");
-  }
   auto payload = make(*job);
   if (!payload) return call.responder.respond(payload.error());
-  auto responder = std::make_shared<Responder>(std::move(call.responder));
-  Engine::Attachment attachment;
-  attachment.durable = [this, responder, id = job->id, caller = call.caller] {
-    answer_job(std::move(*responder), id, caller);
-  };
-  parts_.engine.record(std::move(*payload), std::move(attachment));
+  record_change(call, job->id, std::move(*payload), {});
 }
 
 void ApiServer::cancel(Call& call) {

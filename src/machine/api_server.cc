@@ -23,9 +23,12 @@ std::span<const HttpRoute<ApiServer::Handler>> ApiServer::routes() {
       {"GET", "/v1/jobs/{id}/why", &ApiServer::why},
       {"GET", "/v1/jobs/{id}/wait", &ApiServer::wait},
       {"POST", "/v1/jobs/{id}/attach", &ApiServer::attach},
+      {"POST", "/v1/jobs/{id}/exec", &ApiServer::exec},
       {"POST", "/v1/jobs/{id}/cancel", &ApiServer::cancel},
       {"POST", "/v1/jobs/{id}/hold", &ApiServer::hold},
       {"POST", "/v1/jobs/{id}/release", &ApiServer::release},
+      {"POST", "/v1/jobs/{id}/update", &ApiServer::update},
+      {"POST", "/v1/jobs/{id}/requeue", &ApiServer::requeue},
       {"GET", "/v1/history", &ApiServer::history},
       {"GET", "/v1/gpus", &ApiServer::gpus},
       {"POST", "/v1/gpus/{index}/drain", &ApiServer::drain},
@@ -64,7 +67,8 @@ void ApiServer::handle(HttpRequest request, Responder responder) {
 
 namespace {
 
-constexpr const char* kDeniedVerbs[] = {"attach", "cancel", "hold", "release", "drain", "undrain", "reload"};
+constexpr const char* kDeniedVerbs[] = {"attach",  "cancel", "hold",   "release", "drain",
+                                        "undrain", "reload", "update", "requeue", "exec"};
 constexpr int64_t kDeniedVerbCount = std::size(kDeniedVerbs);
 
 }  // namespace

@@ -69,6 +69,13 @@ class ApiServer final : public StepObserver {
   void wait(Call& call);
   void attach(Call& call);
   void history(Call& call);
+  // api_job_changes.cc
+  void update(Call& call);
+  void requeue(Call& call);
+  // api_exec.cc
+  void exec(Call& call);
+  void exec_in(Call& call, const JobRecord& job, const api::ExecRequest& request,
+               const api::SubmitRequest& submitted);
   // api_gpus.cc
   void gpus(Call& call);
   void drain(Call& call);
@@ -85,7 +92,7 @@ class ApiServer final : public StepObserver {
   void check_config(Call& call);
   void reload(Call& call);
 
-  enum class Denied { attach, cancel, hold, release, drain, undrain, reload };
+  enum class Denied { attach, cancel, hold, release, drain, undrain, reload, update, requeue, exec };
   // A checked submission, ready to be recorded.
   struct Submission;
   Result<Submission> prepare_submission(Call& call, bool interactive);
@@ -94,6 +101,11 @@ class ApiServer final : public StepObserver {
   void answer_submitted(Responder responder, JobId job);
   // The job of the route's first parameter, or an answered error.
   JobRecord* find_job(Call& call);
+  // The same, and the caller may change it.
+  JobRecord* find_job_to_change(Call& call, Denied verb);
+  // Records it, and answers with the job when it is durable.
+  void record_change(Call& call, JobId job, EventPayload payload, Engine::Attachment attachment);
+  void rename(Call& call, const JobRecord& job, JobUpdated updated, const std::string& name);
   void change_job(Call& call, Denied verb, const std::function<Result<EventPayload>(const JobRecord&)>& make);
   void answer_job(Responder responder, JobId job, const Caller& caller);
   // Refuses, and notes who tried what on which `kind` of thing ("job", "gpu"): at most once a second for each
@@ -124,6 +136,10 @@ class ApiServer final : public StepObserver {
 
 // A JSON answer.
 HttpResponse json_response(int status, std::string body);
+// What a client that speaks wire/attach.h upgrades to.
+inline constexpr std::string_view kAttachProtocol = "tranche-attach";
+// "ROWSxCOLUMNS" of the client's terminal; zeroes, for the usual 24 x 80, if it does not say.
+InteractiveSessions::Terminal terminal_size(const HttpRequest& request);
 // "limit" of a query, within 1..1000.
 Result<size_t> page_limit(const HttpRequest& request);
 

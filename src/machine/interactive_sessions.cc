@@ -31,6 +31,15 @@ void send_frame(int socket, wire::FrameType type, std::string_view payload) {
 
 }  // namespace
 
+void refuse_session(int socket, const std::string& reason) {
+  wire::ExitFrame frame{};
+  frame.exit_code = -1;
+  frame.cause = static_cast<uint32_t>(wire::ExitCause::none);
+  std::string payload(sizeof frame, '\0');
+  std::memcpy(payload.data(), &frame, sizeof frame);
+  send_frame(socket, wire::FrameType::exit, payload + reason);
+}
+
 InteractiveSessions::InteractiveSessions(Reactor& reactor, Engine& engine)
     : reactor_(reactor), engine_(engine) {}
 
@@ -64,12 +73,7 @@ InteractiveSessions::Session InteractiveSessions::take(JobId job) {
 void InteractiveSessions::end(JobId job, const std::string& reason) {
   const auto waiting = waiting_.find(job);
   if (waiting == waiting_.end()) return;
-  wire::ExitFrame frame{};
-  frame.exit_code = -1;
-  frame.cause = static_cast<uint32_t>(wire::ExitCause::none);
-  std::string payload(sizeof frame, '\0');
-  std::memcpy(payload.data(), &frame, sizeof frame);
-  send_frame(waiting->second.session.client.get(), wire::FrameType::exit, payload + reason);
+  refuse_session(waiting->second.session.client.get(), reason);
   waiting_.erase(waiting);
 }
 

@@ -62,4 +62,7 @@ class InteractiveSessions final : public StepObserver {
   Reactor::Handle timer_;
 };
 
+// The last frame of a session in which nothing ran: why.
+void refuse_session(int socket, const std::string& reason);
+
 }  // namespace tranche::machine

@@ -21,8 +21,33 @@ std::string stop_reason(const Stop& stop) {
       return "another task of the job ended";
     case StopReason::node_failed:
       return "its GPU or machine failed";
+    case StopReason::requeued:
+      return "another attempt was asked for";
+    case StopReason::retried:
+      return "it failed";
   }
   return "";
+}
+
+// Why a job waits again: what ended the attempt that failed, or who stopped it.
+std::string requeue_reason(const JobRecord& job, const Requeue& requeue) {
+  const TaskEntry* task = job.telling_task();
+  if (requeue.reason != StopReason::retried || task == nullptr) return stop_reason({{}, requeue.reason, {}});
+  const std::string attempt = "attempt " + std::to_string(requeue.attempt - 1);
+  switch (task->cause) {
+    case ExitCause::out_of_memory:
+      return attempt + " ran out of memory";
+    case ExitCause::signalled:
+      return attempt + " was ended by signal " + std::to_string(task->signal);
+    case ExitCause::exited:
+      return attempt + " failed with exit code " + std::to_string(task->code);
+    case ExitCause::time_limit:
+    case ExitCause::killed:
+    case ExitCause::node_failed:
+    case ExitCause::lost:
+      break;
+  }
+  return attempt + " lost its GPU or machine";
 }
 
 }  // namespace
@@ -68,6 +93,14 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   } else if (const auto* released = std::get_if<JobReleased>(&event.payload)) {
     touch(released->job);
     reasons[released->job] = "released by " + released->by;
+  } else if (const auto* updated = std::get_if<JobUpdated>(&event.payload)) {
+    JobRecord* job = find(updated->job);
+    const auto view = live.job(updated->job);
+    if (job != nullptr && view) job->spec = std::make_shared<const JobSpec>(*view->spec);
+    touch(updated->job);
+  } else if (const auto* requeued = std::get_if<JobRequeued>(&event.payload)) {
+    touch(requeued->job);
+    reasons[requeued->job] = "another attempt was asked for by " + requeued->by;
   } else if (const auto* started = std::get_if<TaskStarted>(&event.payload)) {
     touch(started->task.job);
     if (TaskEntry* task = find_task(started->task)) {
@@ -78,7 +111,13 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     }
   } else if (const auto* failed = std::get_if<TaskStartFailed>(&event.payload)) {
     touch(failed->task.job);
-    reasons[failed->task.job] = "could not start: " + failed->reason;
+    // A job that was told to stop has its reason.
+    const JobRecord* job = find(failed->task.job);
+    if (job != nullptr && job->state == JobState::stopping) {
+      reasons[failed->task.job] = job->reason;
+    } else {
+      reasons[failed->task.job] = "could not start: " + failed->reason;
+    }
     if (TaskEntry* task = find_task(failed->task)) {
       task->state = JobState::failed;
       task->ended = event.time;
@@ -107,7 +146,7 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
       if (JobRecord* job = find(requeue->job)) {
         job->attempt = requeue->attempt;
         job->started = Time();
-        reasons.emplace(requeue->job, "waits again: " + stop_reason({{}, requeue->reason, {}}));
+        reasons.emplace(requeue->job, "waits again: " + requeue_reason(*job, *requeue));
         change(*job, event.time, JobState::pending, reasons[requeue->job]);
       }
     } else if (const auto* end = std::get_if<End>(&decision)) {

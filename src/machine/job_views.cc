@@ -11,6 +11,8 @@ namespace {
 std::vector<uint32_t> held_gpus(const ViewSource& source, const JobRecord& job) {
   std::vector<uint32_t> indices;
   for (const TaskEntry& task : job.tasks) {
+    // One that ended without having run holds nothing, and never did.
+    if (is_final(job.state) && !task.started.is_set()) continue;
     for (const Slice& slice : task.slices) {
       if (const Gpu* gpu = source.gpus.find(slice.gpu)) indices.push_back(gpu->index);
     }
@@ -129,7 +131,16 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
   for (const StateChange& change : job.history) {
     detail.history.push_back({change.time, change.state, change.reason});
   }
-  detail.dependencies = job.spec->dependencies;
+  const JobSpec& spec = *job.spec;
+  detail.dependencies = spec.dependencies;
+  if (spec.begin.is_set()) detail.begin = spec.begin;
+  detail.grace = spec.grace;
+  if (spec.retry != RetryPolicy()) {
+    detail.retry = api::RetryRequest{spec.retry.error, spec.retry.out_of_memory, spec.retry.infrastructure,
+                                     spec.retry.delay};
+  }
+  if (spec.signal.number != 0)
+    detail.limit_signal = api::SignalRequest{spec.signal.number, spec.signal.before};
   if (!is_final(job.state)) {
     if (auto why = source.engine.scheduler().why(job.id)) detail.explanation = std::move(*why);
   }

@@ -9,11 +9,19 @@ namespace {
 constexpr std::string_view kDroppedNames[] = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_PRELOAD",
                                               "LD_AUDIT", "CUDA_DEVICE_ORDER"};
 constexpr std::string_view kDroppedPrefixes[] = {"CUDA_MPS_", "SLURM_", "TRANCHE_"};
+// What would have a task look for another job's gang; a gang's tasks get their own.
+constexpr std::string_view kGangNames[] = {"MASTER_ADDR", "MASTER_PORT",      "RANK",       "WORLD_SIZE",
+                                           "LOCAL_RANK",  "LOCAL_WORLD_SIZE", "GROUP_RANK", "TF_CONFIG"};
 
 bool is_dropped(std::string_view name) {
   return std::find(std::begin(kDroppedNames), std::end(kDroppedNames), name) != std::end(kDroppedNames) ||
          std::any_of(std::begin(kDroppedPrefixes), std::end(kDroppedPrefixes),
                      [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+bool is_of_a_gang(std::string_view name) {
+  return std::find(std::begin(kGangNames), std::end(kGangNames), name) != std::end(kGangNames) ||
+         name.starts_with("PET_");
 }
 
 template <class Item, class Format>
@@ -39,6 +47,64 @@ void add_gpu_variables(std::map<std::string, std::string>& variables, const Task
   variables["NVIDIA_VISIBLE_DEVICES"] = uuids.empty() ? "void" : uuids;
   add_both(variables, "JOB_GPUS", "JOB_GPUS", indices);
   add_both(variables, "GPUS", "GPUS_ON_NODE", std::to_string(facts.gpu_uuids.size()));
+}
+
+// All tasks are on this machine, and the loopback interface is there on every one.
+constexpr std::string_view kGangAddress = "127.0.0.1";
+
+// What TensorFlow's MultiWorkerMirroredStrategy reads: where every worker listens, and which one this is.
+std::string tensorflow_cluster(const TaskFacts& facts) {
+  std::string workers;
+  for (uint32_t rank = 0; rank < facts.tasks; ++rank) {
+    workers += (rank == 0 ? "\"" : ",\"") + std::string(kGangAddress) + ":" +
+               std::to_string(facts.first_port + 1 + rank) + "\"";
+  }
+  return R"({"cluster":{"worker":[)" + workers + R"(]},"task":{"type":"worker","index":)" +
+         std::to_string(facts.task.rank) + "}}";
+}
+
+void add_gang_variables(std::map<std::string, std::string>& variables, const TaskFacts& facts) {
+  if (facts.first_port == 0) return;
+  const std::string tasks = std::to_string(facts.tasks);
+  const std::string rank = std::to_string(facts.task.rank);
+  const std::string port = std::to_string(facts.first_port);
+  variables["MASTER_ADDR"] = kGangAddress;
+  variables["MASTER_PORT"] = port;
+  variables["WORLD_SIZE"] = tasks;
+  variables["RANK"] = rank;
+  variables["GROUP_RANK"] = rank;
+  variables["LOCAL_RANK"] = "0";
+  variables["LOCAL_WORLD_SIZE"] = "1";
+  // torchrun takes what its command line does not say from these: one agent a task, a process for each GPU.
+  variables["PET_NNODES"] = tasks;
+  variables["PET_NODE_RANK"] = rank;
+  variables["PET_MASTER_ADDR"] = kGangAddress;
+  variables["PET_MASTER_PORT"] = port;
+  variables["PET_NPROC_PER_NODE"] = std::to_string(std::max<size_t>(1, facts.gpu_uuids.size()));
+  if (facts.task_ports == facts.tasks) variables["TF_CONFIG"] = tensorflow_cluster(facts);
+  variables["TRANCHE_MASTER_ADDR"] = kGangAddress;
+  variables["TRANCHE_MASTER_PORT"] = port;
+}
+
+// The names by which Slurm's users and libraries (TensorFlow's SlurmClusterResolver, submitit, Lightning) ask
+// how many tasks there are and where: always on this one machine.
+void add_slurm_step_variables(std::map<std::string, std::string>& variables, const TaskFacts& facts) {
+  const std::string tasks = std::to_string(facts.tasks);
+  for (const char* name : {"SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
+                           "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"}) {
+    variables[name] = tasks;
+  }
+  for (const char* name : {"SLURM_NNODES", "SLURM_JOB_NUM_NODES", "SLURM_STEP_NUM_NODES"})
+    variables[name] = "1";
+  for (const char* name : {"SLURM_NODELIST", "SLURM_STEP_NODELIST", "SLURMD_NODENAME", "SLURM_SUBMIT_HOST"}) {
+    variables[name] = facts.node;
+  }
+  variables["SLURM_NODEID"] = "0";
+  variables["SLURM_LOCALID"] = std::to_string(facts.task.rank);
+  variables["SLURM_LAUNCH_NODE_IPADDR"] = kGangAddress;
+  variables["SLURM_JOB_CPUS_PER_NODE"] = variables["SLURM_CPUS_ON_NODE"];
+  variables["SLURM_GPUS"] = std::to_string(facts.gpu_uuids.size() * facts.tasks);
+  variables["SLURM_GPUS_PER_TASK"] = std::to_string(facts.gpu_uuids.size());
 }
 
 // Interpreters that take a script's text after -c and its name as $0.
@@ -70,7 +136,8 @@ std::vector<std::string> task_environment(const std::vector<std::pair<std::strin
                                           const TaskFacts& facts) {
   std::map<std::string, std::string> variables;
   for (const auto& [name, value] : caller) {
-    if (!is_dropped(name)) variables.emplace(name, value);
+    if (is_dropped(name) || (facts.first_port != 0 && is_of_a_gang(name))) continue;
+    variables.emplace(name, value);
   }
   // Identity is the kernel's word, whatever the caller's environment says.
   variables["USER"] = facts.user;
@@ -101,6 +168,8 @@ std::vector<std::string> task_environment(const std::vector<std::pair<std::strin
     add_both(variables, "ARRAY_COUNT", "ARRAY_TASK_COUNT", std::to_string(facts.array_count));
   }
   add_gpu_variables(variables, facts);
+  add_slurm_step_variables(variables, facts);
+  add_gang_variables(variables, facts);
 
   std::vector<std::string> out;
   out.reserve(variables.size());

@@ -18,6 +18,8 @@ struct TaskFacts {
   uint32_t array_index = 0;
   uint32_t array_count = 0;
   uint32_t tasks = 1;
+  uint16_t first_port = 0;  // of a gang: MASTER_PORT; 0: not of a gang
+  uint16_t task_ports = 0;  // behind it, one for each task; 0: none
   std::string name;
   std::string queue;
   std::string user;
@@ -35,6 +37,10 @@ struct TaskFacts {
 // The caller's variables less those that would lead a program to other GPUs or into another scheduler's job
 // (CUDA_VISIBLE_DEVICES, CUDA_MPS_*, NVIDIA_VISIBLE_DEVICES, SLURM_*, TRANCHE_*) or inject code that the
 // caller's own shell had (LD_PRELOAD, LD_AUDIT), plus the task's own. "NAME=value", sorted by name.
+//
+// The tasks of a gang also get what torch.distributed, torchrun and TensorFlow read to find each other. There
+// a task counts as a machine of its own: it opens no GPU but its own, and its first one is number 0 to it, so
+// that its LOCAL_RANK is 0. Slurm's SLURM_LOCALID is the rank on the real machine, as Slurm has it.
 std::vector<std::string> task_environment(const std::vector<std::pair<std::string, std::string>>& caller,
                                           const TaskFacts& facts);
 

@@ -78,6 +78,36 @@ TEST(TaskEnvironment, NamesEachVariableOnce) {
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
 }
 
+TEST(TaskEnvironment, AGangsTasksFindEachOther) {
+  TaskFacts gang = facts();
+  gang.first_port = 20'100;
+  gang.task_ports = 4;
+  const auto environment = task_environment({{"RANK", "9"}, {"PET_RDZV_ENDPOINT", "elsewhere:1"}}, gang);
+  EXPECT_EQ(value_of(environment, "MASTER_ADDR"), "127.0.0.1");
+  EXPECT_EQ(value_of(environment, "MASTER_PORT"), "20100");
+  EXPECT_EQ(value_of(environment, "RANK"), "2");
+  EXPECT_EQ(value_of(environment, "WORLD_SIZE"), "4");
+  EXPECT_EQ(value_of(environment, "LOCAL_RANK"), "0") << "its first GPU is number 0 to it";
+  EXPECT_EQ(value_of(environment, "LOCAL_WORLD_SIZE"), "1");
+  EXPECT_EQ(value_of(environment, "PET_NODE_RANK"), "2");
+  EXPECT_EQ(value_of(environment, "PET_NPROC_PER_NODE"), "2") << "a process for each of its GPUs";
+  EXPECT_EQ(value_of(environment, "PET_RDZV_ENDPOINT"), "<unset>") << "of the caller's own gang";
+  EXPECT_EQ(
+      value_of(environment, "TF_CONFIG"),
+      R"({"cluster":{"worker":["127.0.0.1:20101","127.0.0.1:20102","127.0.0.1:20103","127.0.0.1:20104"]},)"
+      R"("task":{"type":"worker","index":2}})");
+  EXPECT_EQ(value_of(environment, "SLURM_LOCALID"), "2") << "Slurm's: the rank on the machine";
+  EXPECT_EQ(value_of(environment, "SLURM_STEP_TASKS_PER_NODE"), "4");
+  EXPECT_EQ(value_of(environment, "SLURM_NNODES"), "1");
+}
+
+TEST(TaskEnvironment, AJobOfOneTaskKeepsWhatItsCallerSays) {
+  const auto environment = task_environment({{"RANK", "9"}}, facts());
+  EXPECT_EQ(value_of(environment, "RANK"), "9");
+  EXPECT_EQ(value_of(environment, "MASTER_ADDR"), "<unset>") << "a library would take it for part of a gang";
+  EXPECT_EQ(value_of(environment, "TF_CONFIG"), "<unset>");
+}
+
 TEST(FilePattern, ReplacesWhatSlurmReplaces) {
   EXPECT_EQ(expand_file_pattern("%j-%t-%u-%N.out", facts()), "7-2-alice-hopper.out");
   EXPECT_EQ(expand_file_pattern("%x.log", facts()), "a_b.log") << "a name cannot lead to another directory";

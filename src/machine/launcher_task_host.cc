@@ -9,6 +9,7 @@
 #include "base/failpoint.h"
 #include "linux/log.h"
 #include "linux/unix_socket.h"
+#include "machine/gang_ports.h"
 #include "machine/launch_block.h"
 
 namespace tranche::machine {
@@ -132,6 +133,7 @@ TaskRecord record_of(const wire::TaskRecord& from) {
   const size_t gpus = std::min<size_t>(from.gpu_count, wire::kMaxGpusPerTask);
   record.gpu_minors.assign(from.gpu_minors, from.gpu_minors + gpus);
   std::sort(record.gpu_minors.begin(), record.gpu_minors.end());
+  record.time_limit = Duration(static_cast<int64_t>(std::min<uint64_t>(from.time_limit_ns, INT64_MAX)));
   record.failure = failure_of(from.stage, from.error, text_of(from.text));
   record.end = end_of(from.end);
   return record;
@@ -302,6 +304,7 @@ void LauncherTaskHost::dispatch(const char* bytes, size_t size) {
     case wire::LauncherKind::list:
     case wire::LauncherKind::forget:
     case wire::LauncherKind::attach:
+    case wire::LauncherKind::exec:
     case wire::LauncherKind::shepherd_hello:
       return;  // the daemon's own; so are kinds that only a newer launcher knows
   }
@@ -340,6 +343,8 @@ void LauncherTaskHost::start(const LaunchPlan& plan, UniqueFd client) {
   request.pids_limit = plan.processes_max;
   request.memory_mib = static_cast<uint64_t>(plan.memory.count());
   request.time_limit_ns = static_cast<uint64_t>(plan.time_limit.count());
+  request.limit_signal = plan.signal.number;
+  request.limit_signal_before_ns = static_cast<uint64_t>(plan.signal.before.count());
   request.grace_ns = static_cast<uint64_t>(plan.grace.count());
   request.terminal_rows = plan.terminal_rows;
   request.terminal_columns = plan.terminal_columns;
@@ -413,6 +418,14 @@ void LauncherTaskHost::send_kill(const TaskKey& task, Duration grace, Duration p
   send(request, wire::LauncherKind::kill, std::move(outstanding));
 }
 
+void LauncherTaskHost::set_time_limit(const TaskKey& task, Duration limit) {
+  wire::SetLimitsRequest request{};
+  request.key = to_wire(task);
+  request.which = wire::kSetTimeLimit;
+  request.time_limit_ns = static_cast<uint64_t>(limit.count());
+  send(request, wire::LauncherKind::set_limits, {});
+}
+
 void LauncherTaskHost::attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) {
   std::vector<UniqueFd> passed;
   passed.push_back(std::move(client));
@@ -423,6 +436,28 @@ void LauncherTaskHost::attach(const TaskKey& task, UniqueFd client, std::functio
         done(fail(ErrorCode::conflict, text));
       },
       std::move(passed));
+}
+
+void LauncherTaskHost::exec(const LaunchPlan& plan, UniqueFd client, std::function<void(Result<void>)> done) {
+  auto block = encode_launch_block(plan);
+  if (!block) return done(fail(std::move(block).error()));
+  auto memory = seal_in_memory(*block);
+  if (!memory) return done(fail(std::move(memory).error()));
+  wire::ExecRequest request{};
+  request.key = to_wire(plan.task);
+  request.uid = plan.owner.uid;
+  request.flags = plan.terminal ? wire::kStartTerminal : 0;
+  request.terminal_rows = plan.terminal_rows;
+  request.terminal_columns = plan.terminal_columns;
+  std::vector<UniqueFd> passed;
+  passed.push_back(std::move(*memory));
+  passed.push_back(std::move(client));
+  Outstanding outstanding;
+  outstanding.replied = [done = std::move(done)](int32_t status, const std::string& text) {
+    if (status == 0) return done({});
+    done(fail(ErrorCode::conflict, text));
+  };
+  send(request, wire::LauncherKind::exec, std::move(outstanding), std::move(passed));
 }
 
 void LauncherTaskHost::list(Listed listed) {
@@ -452,5 +487,7 @@ void LauncherTaskHost::scan(const std::vector<uint32_t>& gpu_minors, Scanned sca
   std::copy_n(gpu_minors.begin(), request.gpu_count, request.gpu_minors);
   send(request, wire::LauncherKind::scan, std::move(outstanding));
 }
+
+bool LauncherTaskHost::ports_are_free(uint16_t first, uint16_t count) { return can_listen(first, count); }
 
 }  // namespace tranche::machine

@@ -33,8 +33,11 @@ class LauncherTaskHost final : public TaskHost {
   void kill(const TaskKey& task, Duration grace) override;
   void forget(const TaskKey& task) override;
   void attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) override;
+  void exec(const LaunchPlan& plan, UniqueFd client, std::function<void(Result<void>)> done) override;
   void list(Listed listed) override;
   void scan(const std::vector<uint32_t>& gpu_minors, Scanned scanned) override;
+  void set_time_limit(const TaskKey& task, Duration limit) override;
+  bool ports_are_free(uint16_t first, uint16_t count) override;
 
  private:
   using Replied = std::function<void(int32_t status, const std::string& text)>;

@@ -42,6 +42,7 @@ void SimulatedTaskHost::start(const LaunchPlan& plan, UniqueFd) {
   task.record.task = plan.task;
   task.record.gpu_minors = plan.gpu_minors;
   std::sort(task.record.gpu_minors.begin(), task.record.gpu_minors.end());
+  task.record.time_limit = plan.time_limit;
   task.plan = plan;
   task.behaviour = choose_(plan);
   after(task, task.behaviour.prepare_time, &SimulatedTaskHost::prepared);
@@ -71,11 +72,27 @@ void SimulatedTaskHost::go(const TaskKey& key) {
   task.record.state = TaskRecord::State::running;
   task.record.pid = 1000 + static_cast<int32_t>(executions_.size());
   tell([key, pid = task.record.pid](TaskListener& to) { to.on_started(key, pid); });
+  task.went = reactor_.clock().since_boot();
+  run_on(task);
+}
+
+// To its end or its limit, whichever comes first.
+void SimulatedTaskHost::run_on(Task& task) {
+  const Duration passed = reactor_.clock().since_boot() - task.went;
   if (task.plan.time_limit < task.behaviour.run_time) {
-    after(task, task.plan.time_limit, &SimulatedTaskHost::limit_reached);
+    after(task, std::max(task.plan.time_limit - passed, Duration{}), &SimulatedTaskHost::limit_reached);
   } else {
-    after(task, task.behaviour.run_time, &SimulatedTaskHost::run_ended);
+    after(task, std::max(task.behaviour.run_time - passed, Duration{}), &SimulatedTaskHost::run_ended);
   }
+}
+
+void SimulatedTaskHost::set_time_limit(const TaskKey& key, Duration limit) {
+  const auto found = tasks_.find(key);
+  if (found == tasks_.end()) return;
+  Task& task = found->second;
+  task.record.time_limit = task.plan.time_limit = limit;
+  const bool runs = task.record.state == TaskRecord::State::running && !task.stopping;
+  if (runs) run_on(task);
 }
 
 void SimulatedTaskHost::run_ended(Task& task) { end(task, ExitCause::exited, task.behaviour.code, 0); }
@@ -97,6 +114,7 @@ void SimulatedTaskHost::kill(const TaskKey& key, Duration grace) {
     });
   }
   if (task.record.state != TaskRecord::State::running) return;
+  task.stopping = true;
   const Duration delay = task.behaviour.ignores_term ? grace : Duration{};
   const TaskKey copy = key;
   task.next = reactor_.at(reactor_.clock().since_boot() + delay, [this, copy] {
@@ -130,6 +148,10 @@ void SimulatedTaskHost::forget(const TaskKey& key) {
 }
 
 void SimulatedTaskHost::attach(const TaskKey&, UniqueFd, std::function<void(Result<void>)> done) {
+  reactor_.post([done = std::move(done)] { done({}); });
+}
+
+void SimulatedTaskHost::exec(const LaunchPlan&, UniqueFd, std::function<void(Result<void>)> done) {
   reactor_.post([done = std::move(done)] { done({}); });
 }
 

@@ -43,8 +43,11 @@ class SimulatedTaskHost final : public TaskHost {
   void kill(const TaskKey& task, Duration grace) override;
   void forget(const TaskKey& task) override;
   void attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) override;
+  void exec(const LaunchPlan& plan, UniqueFd client, std::function<void(Result<void>)> done) override;
   void list(Listed listed) override;
   void scan(const std::vector<uint32_t>& gpu_minors, Scanned scanned) override;
+  void set_time_limit(const TaskKey& task, Duration limit) override;
+  bool ports_are_free(uint16_t, uint16_t) override { return true; }
 
   // How often each task has executed, over the whole history; the proof that none ran twice.
   const std::map<TaskKey, int>& executions() const { return executions_; }
@@ -59,11 +62,14 @@ class SimulatedTaskHost final : public TaskHost {
     TaskRecord record;
     LaunchPlan plan;
     Behaviour behaviour;
+    bool stopping = false;
+    Duration went;         // when, since boot
     Reactor::Handle next;  // what happens to it next
   };
 
   void after(Task& task, Duration delay, void (SimulatedTaskHost::*step)(Task&));
   void prepared(Task& task);
+  void run_on(Task& task);
   void run_ended(Task& task);
   void limit_reached(Task& task);
   void end(Task& task, ExitCause cause, int32_t code, int32_t signal);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "machine/gang_ports.h"
+
 namespace tranche::machine {
 namespace {
 
@@ -24,6 +26,9 @@ TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord
   facts.array_index = job.array_index;
   facts.array_count = job.array_count;
   facts.tasks = static_cast<uint32_t>(std::max<size_t>(1, job.tasks.size()));
+  const GangPorts ports = gang_ports(task.job, task.attempt, facts.tasks);
+  facts.first_port = ports.first;
+  facts.task_ports = ports.count > 1 ? static_cast<uint16_t>(ports.count - 1) : uint16_t{0};
   facts.name = job.name;
   facts.queue = job.spec->queue;
   facts.user = job.spec->owner.user;

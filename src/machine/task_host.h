@@ -40,6 +40,7 @@ struct LaunchPlan {
   uint32_t processes_max = 0;  // zero: not limited
   Duration time_limit;
   Duration grace;
+  LimitSignal signal;
   std::vector<uint32_t> gpu_minors;
   std::vector<MemoryShare> memory_shares;  // empty: whole GPUs
   bool job_shares = false;                 // other tasks of the job share /dev/shm and IPC
@@ -73,6 +74,7 @@ struct TaskRecord {
   bool all_gone = false;  // no process of the task is left
   int32_t pid = 0;
   std::vector<uint32_t> gpu_minors;  // that it was prepared with, ascending
+  Duration time_limit;
   StartFailure failure;
   TaskEnd end;
 };
@@ -110,11 +112,18 @@ class TaskHost {
   virtual void go(const TaskKey& task) = 0;
   // TERM, grace, then the end of the whole cgroup.
   virtual void kill(const TaskKey& task, Duration grace) = 0;
+  // Again counted from its start.
+  virtual void set_time_limit(const TaskKey& task, Duration limit) = 0;
   // The end is recorded: its record may go.
   virtual void forget(const TaskKey& task) = 0;
   virtual void attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) = 0;
+  // A command inside a running task, with a client of its own: `plan` has its key, owner, arguments,
+  // environment, directory and terminal.
+  virtual void exec(const LaunchPlan& plan, UniqueFd client, std::function<void(Result<void>)> done) = 0;
   virtual void list(Listed listed) = 0;
   virtual void scan(const std::vector<uint32_t>& gpu_minors, Scanned scanned) = 0;
+  // Whether sockets of this machine could listen on these `count` TCP ports now.
+  virtual bool ports_are_free(uint16_t first, uint16_t count) = 0;
 };
 
 }  // namespace tranche::machine

@@ -4,6 +4,7 @@
 
 #include "codec/api.h"
 #include "linux/log.h"
+#include "machine/gang_ports.h"
 #include "machine/task_facts.h"
 
 namespace tranche::machine {
@@ -43,9 +44,19 @@ void TaskRunner::on_durable(const JournalRow& row) {
       this->stop(stop->task);
     }
   }
+  if (const auto* updated = std::get_if<JobUpdated>(&row.event.payload)) {
+    if (updated->time_limit) set_time_limits(updated->job, *updated->time_limit);
+  }
   if (const auto* exited = std::get_if<TaskExited>(&row.event.payload)) forget_when_durable(exited->task);
   if (const auto* failed = std::get_if<TaskStartFailed>(&row.event.payload))
     forget_when_durable(failed->task);
+}
+
+// A task that is only being prepared has its limit already; it is told the new one all the same.
+void TaskRunner::set_time_limits(JobId job, Duration limit) {
+  for (const auto& [task, live] : live_) {
+    if (task.job == job && live.sent && !live.ended) parts_.host.set_time_limit(task, limit);
+  }
 }
 
 void TaskRunner::send_start(const TaskKey& task) {
@@ -70,6 +81,8 @@ void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& requ
   if (!parts_.host.is_connected() || !reconciled_) return;  // reconcile() sends it again
   if (stale_.contains(task)) return;                        // on_all_gone() sends it again
   if (parts_.sessions.is_expected(task.job)) return;        // its client is on its way: on_arrival()
+  if (!gang_can_meet(task))
+    return refuse_start(task, "a port that its tasks were to meet on is in use", true);
   auto plan = make_plan(task, *live, request);
   if (!plan) return refuse_start(task, plan.error().message());
   live->sent = true;
@@ -110,6 +123,7 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
   plan.processes_max = parts_.task_processes_max;
   plan.time_limit = spec.time_limit;
   plan.grace = spec.grace;
+  plan.signal = spec.signal;
   plan.job_shares = job->tasks.size() > 1;
   plan.interactive = spec.interactive;
   for (const Slice& slice : live.slices) {
@@ -121,12 +135,22 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
   return plan;
 }
 
+// Asked for the first task alone: what it answers holds for the gang.
+bool TaskRunner::gang_can_meet(const TaskKey& task) const {
+  const JobTable& jobs = parts_.engine.jobs();
+  const JobRecord* job = jobs.find(task.job);
+  const GangPorts ports = gang_ports(task.job, task.attempt, static_cast<uint32_t>(job->tasks.size()));
+  if (ports.count == 0 || task.rank != 0) return true;
+  return !are_taken_by_another_gang(ports, task.job, jobs, parts_.engine.scheduler().live_jobs()) &&
+         parts_.host.ports_are_free(ports.first, ports.count);
+}
+
 // Nothing was sent to the root side, or nothing came of it: the task provably never executed.
-void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason) {
+void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason, bool retry) {
   Live* live = find(task);
   if (live == nullptr || live->ended) return;
   live->ended = true;
-  parts_.engine.record(TaskStartFailed{task, false, 0, reason});
+  parts_.engine.record(TaskStartFailed{task, retry, 0, reason});
   live_.erase(task);
 }
 
@@ -140,7 +164,7 @@ void TaskRunner::stop(const TaskKey& task) {
   Live* live = find(task);
   if (live == nullptr || live->ended) return;
   const JobRecord* job = parts_.engine.jobs().find(task.job);
-  if (!live->sent) return refuse_start(task, "cancelled before it started");
+  if (!live->sent) return refuse_start(task, "cancelled before it started", true);
   parts_.host.kill(task, job == nullptr ? Duration{} : job->spec->grace);
 }
 
@@ -171,7 +195,9 @@ void TaskRunner::on_start_failed(const TaskKey& task, const StartFailure& failur
   if (live->ended) return;
   live->ended = true;
   parts_.sessions.end(task.job, failure.text);
-  const bool retry = !failure.of_the_job && !failure.cancelled;
+  // One that was ended before it went has no fault of its own: the other tasks of its gang may be tried
+  // again.
+  const bool retry = !failure.of_the_job;
   if (!failure.cancelled) {
     log(LogLevel::notice, "task_start_failed",
         {{"job", task.job.value()}, {"rank", task.rank}, {"stage", failure.stage}});
@@ -361,6 +387,11 @@ void TaskRunner::reconcile_task(const TaskKey& task, Live& live, const TaskRecor
       live.prepared = live.went = true;
       parts_.engine.jobs().set_pid(task, record->pid);  // the log has no pids
       on_started(task, record->pid);
+      // It may have been changed while nobody could tell the root side.
+      if (const JobRecord* job = parts_.engine.jobs().find(task.job);
+          job != nullptr && record->time_limit != job->spec->time_limit) {
+        parts_.host.set_time_limit(task, job->spec->time_limit);
+      }
       if (Live* still = find(task); still != nullptr && still->stopping) stop(task);
       break;
     case TaskRecord::State::start_failed:
@@ -381,7 +412,7 @@ void TaskRunner::settle_lost(const TaskKey& task, Live& live) {
     live.end.cause = rebooted_ ? ExitCause::node_failed : ExitCause::lost;
     return record_end(task, live);
   }
-  if (live.stopping) return refuse_start(task, "cancelled before it started");
+  if (live.stopping) return refuse_start(task, "cancelled before it started", true);
   live.sent = live.prepared = live.went = false;
   send_start(task);
 }

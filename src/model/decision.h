@@ -20,7 +20,11 @@ struct Start {
   bool operator==(const Start&) const = default;
 };
 
-#define TRANCHE_STOP_REASON(X) X(cancelled) X(preempted) X(reclaimed) X(gang) X(node_failed)
+// requeued: its owner or an operator asked for another attempt. retried: it failed, and may try again.
+// clang-format off
+#define TRANCHE_STOP_REASON(X) \
+  X(cancelled) X(preempted) X(reclaimed) X(gang) X(node_failed) X(requeued) X(retried)
+// clang-format on
 TRANCHE_ENUM(StopReason, TRANCHE_STOP_REASON)
 
 // End one task: TERM, its grace, then KILL. `beneficiary` is the job that the room is made for, if any.
@@ -44,6 +48,7 @@ struct Requeue {
   JobId job;
   uint32_t attempt = 2;
   StopReason reason = StopReason::preempted;
+  Time begin;  // not before, if set: the pause before a retry
   bool operator==(const Requeue&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -91,6 +92,26 @@ struct JobReleased {
   std::string by;
   bool operator==(const JobReleased&) const = default;
 };
+// What differs from now on; what is unset stays. `first`: before all others of its queue that wait.
+struct JobUpdated {
+  JobId job;
+  std::string by;
+  std::optional<Duration> time_limit;
+  std::optional<Duration> grace;
+  std::optional<int32_t> priority;
+  std::optional<Time> begin;
+  std::optional<std::vector<Dependency>> dependencies;
+  bool first = false;
+  std::string payload_hash;  // "": as before
+  std::string name_hash;     // "": as before
+  bool operator==(const JobUpdated&) const = default;
+};
+// A job that runs is stopped and waits again, as its next attempt.
+struct JobRequeued {
+  JobId job;
+  std::string by;
+  bool operator==(const JobRequeued&) const = default;
+};
 
 // --- outcome: what became of decisions ------------------------------------------------------------------
 struct TaskStarted {
@@ -142,6 +163,8 @@ struct SliceReleased {
   X(JobCancelled, job_cancelled, input)          \
   X(JobHeld, job_held, input)                    \
   X(JobReleased, job_released, input)            \
+  X(JobUpdated, job_updated, input)              \
+  X(JobRequeued, job_requeued, input)            \
   X(TaskStarted, task_started, outcome)          \
   X(TaskStartFailed, task_start_failed, outcome) \
   X(TaskExited, task_exited, outcome)            \
@@ -150,7 +173,7 @@ struct SliceReleased {
 using EventPayload =
     std::variant<PolicyChanged, NodeAdded, NodeRemoved, GpuAdded, GpuRemoved, HealthChanged, GpuDrained,
                  GpuUndrained, Tick, WallClockStepped, JobSubmitted, JobCancelled, JobHeld, JobReleased,
-                 TaskStarted, TaskStartFailed, TaskExited, SliceReleased>;
+                 JobUpdated, JobRequeued, TaskStarted, TaskStartFailed, TaskExited, SliceReleased>;
 
 struct Event {
   EventSeq seq;  // from 1, without gaps

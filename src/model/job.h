@@ -69,6 +69,24 @@ struct Dependency {
   bool operator==(const Dependency&) const = default;
 };
 
+// How often a job that failed by itself is tried again, by what ended it. `delay` is the pause before the
+// first retry of each kind; it doubles with each further one, up to kRetryDelayMax.
+struct RetryPolicy {
+  uint32_t error = 0;           // an exit code other than 0, or a signal
+  uint32_t out_of_memory = 0;   // at its limit of host memory
+  uint32_t infrastructure = 0;  // its GPU or machine failed
+  Duration delay;
+  bool operator==(const RetryPolicy&) const = default;
+};
+inline constexpr Duration kRetryDelayMax = kHour;
+
+// A signal that a job gets `before` its time limit, to save its work; number 0: none.
+struct LimitSignal {
+  int32_t number = 0;
+  Duration before;
+  bool operator==(const LimitSignal&) const = default;
+};
+
 // Who submitted, as the kernel said; `user` is the name at that time.
 struct Owner {
   uint32_t uid = 0;
@@ -93,8 +111,10 @@ struct JobSpec {
   uint32_t tasks_max = 1;  // > tasks_min: elastic
   Duration time_limit;     // from its start; never zero
   Duration grace;          // between TERM and KILL
-  Time begin;              // not before, if set
-  Time deadline;           // reserved
+  RetryPolicy retry;
+  LimitSignal signal;
+  Time begin;     // not before, if set
+  Time deadline;  // reserved
   std::vector<Dependency> dependencies;
   ReservationId reservation;  // reserved: runs inside this booking
   std::string node_pool;      // "" is any

@@ -25,7 +25,8 @@ std::string jobs_text(const State& state, const std::vector<JobId>& ids) {
 // What the job asks for, to be put after "Waits for".
 std::string request_text(const Job& job) {
   const TaskRequest& task = job.spec->task;
-  if (task.gpu.count == 0) return format_thousandths(task.cpu.count()) + " CPUs";
+  if (task.gpu.count == 0)
+    return format_thousandths(task.cpu.count()) + (task.cpu.count() == 1000 ? " CPU" : " CPUs");
   std::string text;
   if (task.gpu.kind == SliceKind::whole) {
     text = counted(task.gpu.count, "GPU");

@@ -85,6 +85,8 @@ void State::apply_requeue(const Requeue& requeue) {
   const bool start_failed =
       std::any_of(job->tasks.begin(), job->tasks.end(), [](const Task& task) { return task.never_executed; });
   if (start_failed) ++job->failed_starts;
+  if (requeue.reason == StopReason::retried) ++retries_of(job->retried, job->failure);
+  job->requeue_requested = false;
   job->attempt = requeue.attempt;
   job->state = job->held ? JobState::held : JobState::pending;
   job->started = Time();
@@ -97,6 +99,7 @@ void State::apply_requeue(const Requeue& requeue) {
   ++queue.jobs_waiting;
   --queue.jobs_running;
   if (job->array.is_set()) --arrays[job->array].running;
+  if (requeue.begin.is_set()) wait_until_begin(*job, requeue.begin);
   update_ready(*job);
 }
 
@@ -112,15 +115,10 @@ void State::apply_end(const End& end) {
     if (job->array.is_set()) --arrays[job->array].running;
   }
   if (job->array.is_set() && --arrays[job->array].live == 0) arrays.erase(job->array);
-  begins.erase({job->spec->begin, job->id});
+  begins.erase({job->not_before, job->id});
   const auto user = jobs_of_user.find(job->spec->owner.uid);
   if (--user->second == 0) jobs_of_user.erase(user);
-  for (const Dependency& dependency : job->spec->dependencies) {
-    const auto list = dependents.find(dependency.job);
-    if (list == dependents.end()) continue;
-    std::erase(list->second, job->id);
-    if (list->second.empty()) dependents.erase(list);
-  }
+  forget_dependencies(*job);
   ended.add(job->id, end.state, job->attempt > 1 || job->started.is_set());
   const JobId id = job->id;
   jobs.erase(id);

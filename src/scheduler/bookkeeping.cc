@@ -6,6 +6,14 @@
 
 namespace tranche::scheduler {
 
+HeadKey head_key(const GroupKey& key, JobId job) { return {-key.first, -int64_t{key.priority}, job}; }
+
+uint32_t& retries_of(RetryPolicy& retries, std::optional<JobState> failure) {
+  if (failure == JobState::failed) return retries.error;
+  if (failure == JobState::out_of_memory) return retries.out_of_memory;
+  return retries.infrastructure;
+}
+
 MilliGpu Holding::charge() const {
   MilliGpu sum;
   for (const MilliGpu charge : charges) sum += charge;
@@ -76,6 +84,7 @@ void State::update_ready(Job& job) {
   if (job.group != 0) return;
   const JobSpec& spec = *job.spec;
   GroupKey key{.queue = job.queue,
+               .first = job.first,
                .priority = spec.priority,
                .preemptible = spec.preemptible,
                .time_limit = spec.time_limit.count(),
@@ -87,9 +96,9 @@ void State::update_ready(Job& job) {
   if (is_new) groups.emplace(++last_group, Group{.key = key, .jobs = {}});
   Group& group = groups.at(entry->second);
   auto& heads = queues.at(job.queue).heads;
-  if (!group.jobs.empty()) heads.erase({-int64_t{key.priority}, *group.jobs.begin()});
+  if (!group.jobs.empty()) heads.erase(head_key(key, *group.jobs.begin()));
   group.jobs.insert(job.id);
-  heads.emplace(HeadKey{-int64_t{key.priority}, *group.jobs.begin()}, entry->second);
+  heads.emplace(head_key(key, *group.jobs.begin()), entry->second);
   job.group = entry->second;
   ++times_ready;
 }
@@ -98,15 +107,15 @@ void State::leave_group(Job& job) {
   if (job.group == 0) return;
   const auto found = groups.find(job.group);
   Group& group = found->second;
-  const int64_t descending = -int64_t{group.key.priority};
+  const GroupKey key = group.key;
   auto& heads = queues.at(job.queue).heads;
-  heads.erase({descending, *group.jobs.begin()});
+  heads.erase(head_key(key, *group.jobs.begin()));
   group.jobs.erase(job.id);
   if (group.jobs.empty()) {
     group_of.erase(group.key);
     groups.erase(found);
   } else {
-    heads.emplace(HeadKey{descending, *group.jobs.begin()}, job.group);
+    heads.emplace(head_key(key, *group.jobs.begin()), job.group);
   }
   job.group = 0;
 }
@@ -124,6 +133,14 @@ void State::pass_begin_times() {
     job->begin_passed = true;
     update_ready(*job);
   }
+}
+
+// The job is not ready before `begin`, if that is still to come.
+void State::wait_until_begin(Job& job, Time begin) {
+  begins.erase({job.not_before, job.id});
+  job.not_before = begin;
+  job.begin_passed = begin <= now;
+  if (!job.begin_passed) begins.insert({begin, job.id});
 }
 
 // Processors and host memory are free when the processes are gone, GPUs only when their memory is.
@@ -185,6 +202,15 @@ void State::register_dependencies(Job& job) {
       dependents[dependency.job].push_back(job.id);
   }
   dependency_changed(job);
+}
+
+void State::forget_dependencies(const Job& job) {
+  for (const Dependency& dependency : job.spec->dependencies) {
+    const auto list = dependents.find(dependency.job);
+    if (list == dependents.end()) continue;
+    std::erase(list->second, job.id);
+    if (list->second.empty()) dependents.erase(list);
+  }
 }
 
 void State::tell_dependents(JobId target) {

@@ -24,6 +24,24 @@ std::string installed_text(const Capacity& idle) {
   return listed(parts, 8);
 }
 
+// "is 1 GPU of type t4", "are 4 GPUs of type h100-80".
+std::string is_installed(const Capacity& idle) {
+  const std::string what = installed_text(idle);
+  return (what.starts_with("1 ") || what.starts_with("no ") ? "is " : "are ") + what;
+}
+
+// What tasks without GPUs share: "2 CPUs and 16G of memory".
+std::string host_text(const Capacity& idle) {
+  MilliCpu cpu;
+  MiB memory;
+  for (const NodeRoom& home : idle.nodes()) {
+    cpu += home.cpu;
+    memory += home.memory;
+  }
+  return format_thousandths(cpu.count()) + (cpu.count() == 1000 ? " CPU" : " CPUs") + " and " +
+         format_memory(memory) + " of memory";
+}
+
 std::string installed_types(const Capacity& idle) {
   std::vector<std::string> types;
   for (const NodeRoom& home : idle.nodes()) {
@@ -68,7 +86,8 @@ Result<void> check_user_and_time(const State& state, const JobSpec& spec, size_t
   if (live + count > state.policy.jobs_per_user_max) {
     return fail(ErrorCode::over_limit, "you have " + counted(static_cast<int64_t>(live), "live job") +
                                            " and may have " + std::to_string(state.policy.jobs_per_user_max) +
-                                           "; wait for some to end or cancel some");
+                                           ", and this would make " + std::to_string(live + count) +
+                                           "; wait for some to end, cancel some or submit fewer");
   }
   const Duration most = state.policy.for_class(spec.job_class).time_limit_max;
   if (spec.time_limit > most) {
@@ -160,7 +179,7 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
   if (!place_gang(gpus_only, 1, {&idle})) {
     const std::string what = shape.type.empty() ? "GPU" : "GPU of type " + shape.type;
     return fail(ErrorCode::never_fits, "a task asks for " + std::to_string(shape.gpu_count) + " x " + what +
-                                           " on one machine, and there is " + installed_text(idle) +
+                                           " on one machine, and there " + is_installed(idle) +
                                            "; ask for fewer");
   }
   int64_t cpu = 0;
@@ -213,12 +232,13 @@ Result<void> check_fits(const State& state, const JobSpec& spec) {
   const uint32_t fitting = tasks_that_fit(shape, shape.tasks_min, {&idle});
   if (fitting == 0) {
     return fail(ErrorCode::never_fits,
-                "no machine has the GPUs, CPUs and memory of one task together; there is " +
-                    installed_text(idle) + "; ask for less");
+                "no machine has the GPUs, CPUs and memory of one task together; there " + is_installed(idle) +
+                    "; ask for less");
   }
   return fail(ErrorCode::never_fits, "the job needs " + counted(shape.tasks_min, "task") +
                                          " at once, and at most " + std::to_string(fitting) +
-                                         " fit on what is installed (" + installed_text(idle) +
+                                         " fit on what is installed (" +
+                                         (shape.gpu_count > 0 ? installed_text(idle) : host_text(idle)) +
                                          "); ask for fewer or smaller tasks");
 }
 

@@ -15,17 +15,42 @@ bool completed(const Task& task) {
 }
 
 Decision end_or_retry(const Job& job, JobState state, bool retry) {
-  if (retry && !job.cancel_requested) return Requeue{job.id, job.attempt + 1, StopReason::node_failed};
+  if (retry && !job.cancel_requested)
+    return Requeue{job.id, job.attempt + 1, StopReason::node_failed, Time()};
   return End{job.id, job.cancel_requested && retry ? JobState::cancelled : state};
+}
+
+// The pause before retry number `done` + 1 of its kind.
+Duration pause_before_retry(Duration first, uint32_t done) {
+  Duration pause = std::min(first, kRetryDelayMax);
+  for (uint32_t i = 0; i < done && pause < kRetryDelayMax; ++i) pause = std::min(pause * 2, kRetryDelayMax);
+  return pause;
+}
+
+// A failure ends the job unless its owner allowed another try of a job that fails in this way.
+Decision end_or_try_again(const Job& job, JobState failure, Time now) {
+  const bool counts =
+      failure == JobState::failed || failure == JobState::out_of_memory || failure == JobState::node_failed;
+  RetryPolicy allowed = job.spec->retry;
+  RetryPolicy done = job.retried;
+  if (job.cancel_requested || !counts || retries_of(done, failure) >= retries_of(allowed, failure)) {
+    return End{job.id, failure};
+  }
+  const Duration pause = pause_before_retry(allowed.delay, retries_of(done, failure));
+  return Requeue{job.id, job.attempt + 1, StopReason::retried, pause > Duration{} ? now + pause : Time()};
+}
+
+Decision after_node_failure(const Job& job, Time now) {
+  if (job.spec->requeue) return end_or_retry(job, JobState::node_failed, true);
+  return end_or_try_again(job, JobState::node_failed, now);
 }
 
 // What becomes of a job all of whose tasks are gone. Its own first failure comes before anything that was
 // done to it; success of all tasks comes before a Stop that was too late.
-Decision outcome(const Job& job) {
+Decision outcome(const Job& job, Time now) {
   const auto& tasks = job.tasks;
-  if (job.failure) {
-    return end_or_retry(job, *job.failure, *job.failure == JobState::node_failed && job.spec->requeue);
-  }
+  if (job.failure == JobState::node_failed) return after_node_failure(job, now);
+  if (job.failure) return end_or_try_again(job, *job.failure, now);
   if (std::all_of(tasks.begin(), tasks.end(), completed)) return End{job.id, JobState::completed};
   const bool never_executed =
       std::any_of(tasks.begin(), tasks.end(), [](const Task& task) { return task.never_executed; });
@@ -40,12 +65,14 @@ Decision outcome(const Job& job) {
   switch (job.stop_reason.value_or(StopReason::gang)) {
     case StopReason::preempted:
     case StopReason::reclaimed:
-      return Requeue{job.id, job.attempt + 1, *job.stop_reason};
+    case StopReason::requeued:
+      return Requeue{job.id, job.attempt + 1, *job.stop_reason, Time()};
     case StopReason::node_failed:
-      return end_or_retry(job, JobState::node_failed, job.spec->requeue);
+      return after_node_failure(job, now);
     case StopReason::cancelled:
       return End{job.id, JobState::cancelled};
     case StopReason::gang:
+    case StopReason::retried:
       break;  // killed, and nobody asked for it
   }
   return End{job.id, JobState::failed};
@@ -68,12 +95,13 @@ std::optional<StopReason> reason_to_stop(const Job& job, const State& state) {
   const bool start_failed =
       std::any_of(job.tasks.begin(), job.tasks.end(), [](const Task& task) { return task.never_executed; });
   if (job.failure || start_failed) return StopReason::gang;
+  if (job.requeue_requested) return StopReason::requeued;
   return std::nullopt;
 }
 
 void conclude_running(const Job& job, const State& state, Commit& commit) {
   if (all_exited(job)) {
-    commit.decide(outcome(job));
+    commit.decide(outcome(job, state.now));
     return;
   }
   const auto reason = reason_to_stop(job, state);

@@ -79,6 +79,18 @@ void add_job(StateHash& hash, const Job& job) {
   hash.add(job.started.nanoseconds());
   hash.add(job.stop_time.nanoseconds());
   hash.add(uint64_t{job.failed_starts});
+  // Nothing is added for what an older log cannot hold, so that its hashes stay what they were.
+  if (job.first != 0) hash.add(job.first);
+  if (job.not_before != job.spec->begin) hash.add(job.not_before.nanoseconds());
+  if (job.requeue_requested) hash.add(std::string_view("requeue requested"));
+  if (job.spec->retry != RetryPolicy()) {
+    for (const RetryPolicy& retries : {job.spec->retry, job.retried}) {
+      hash.add(uint64_t{retries.error});
+      hash.add(uint64_t{retries.out_of_memory});
+      hash.add(uint64_t{retries.infrastructure});
+      hash.add(retries.delay.count());
+    }
+  }
   hash.add(uint64_t{job.held} | uint64_t{job.begin_passed} << 1 | uint64_t{job.cancel_requested} << 2 |
            uint64_t{job.doomed} << 3 | uint64_t{job.group != 0} << 4);
   hash.add(job.stop_reason ? static_cast<uint64_t>(*job.stop_reason) : UINT64_MAX);

@@ -75,6 +75,13 @@ void State::take_in(const Event& event) {
                    if (job->state == JobState::held) job->state = JobState::pending;
                    update_ready(*job);
                  },
+                 [&](const JobUpdated& e) { update(e); },
+                 [&](const JobRequeued& e) {
+                   Job* job = find(e.job);
+                   if (job == nullptr || job->is_waiting()) return;
+                   job->requeue_requested = true;
+                   attention.insert(job->id);
+                 },
                  [&](const TaskStarted& e) { task_started(e); },
                  [&](const TaskStartFailed& e) { task_start_failed(e); },
                  [&](const TaskExited& e) { task_exited(e); },
@@ -114,12 +121,44 @@ void State::submit(const JobSubmitted& event) {
     job.queue = queue;
     job.held = spec->held;
     job.state = spec->held ? JobState::held : JobState::pending;
-    job.begin_passed = spec->begin <= now;
-    if (!job.begin_passed) begins.insert({spec->begin, job.id});
+    wait_until_begin(job, spec->begin);
     const auto [place, inserted] = jobs.emplace(job.id, std::move(job));
     TRANCHE_ASSERT(inserted);
     register_dependencies(place->second);
     update_ready(place->second);
+  }
+}
+
+// The elements of an array share what they were submitted with: one that is changed gets its own.
+void State::update(const JobUpdated& event) {
+  Job* job = find(event.job);
+  if (job == nullptr) return;
+  leave_group(*job);
+  const auto spec = std::make_shared<JobSpec>(*job->spec);
+  if (event.time_limit) spec->time_limit = *event.time_limit;
+  if (event.grace) spec->grace = *event.grace;
+  if (event.priority) spec->priority = *event.priority;
+  if (event.begin) spec->begin = *event.begin;
+  if (!event.payload_hash.empty()) spec->payload_hash = event.payload_hash;
+  if (!event.name_hash.empty()) spec->name_hash = event.name_hash;
+  if (event.dependencies) {
+    forget_dependencies(*job);
+    spec->dependencies = *event.dependencies;
+  }
+  job->spec = spec;
+  if (event.first) job->first = static_cast<int64_t>(last_event.value());
+  if (job->is_waiting()) {
+    if (event.begin) wait_until_begin(*job, *event.begin);
+    if (event.dependencies) {
+      job->unmet_dependencies = 0;
+      register_dependencies(*job);
+    }
+    return update_ready(*job);
+  }
+  for (const Task& task : job->tasks) {
+    const auto holding = holdings.find(task.start.task);
+    if (holding == holdings.end() || holding->second.exited || task.stop_sent) continue;
+    holding->second.latest_end = latest_end(*job);
   }
 }
 

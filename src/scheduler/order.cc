@@ -63,7 +63,7 @@ std::vector<JobId> order_of_waiting(const State& state, const std::vector<Share>
   for (const auto& [id, group] : state.groups) {
     const MilliGpu charge = charge_at_least(group.key.shape, state.capacity, group.key.shape.tasks_min);
     for (const JobId job : group.jobs) {
-      waiting[group.key.queue].jobs.push_back({{-int64_t{group.key.priority}, job}, charge});
+      waiting[group.key.queue].jobs.push_back({head_key(group.key, job), charge});
     }
   }
   for (QueueIndex index = 0; index < state.queues.size(); ++index) {

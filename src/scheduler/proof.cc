@@ -137,7 +137,7 @@ bool prove_own_reasons(const State& state, const Job& job, Proof& proof) {
   }
   if (!job.begin_passed) {
     proof.kind = ProofKind::held;
-    proof.until = job.spec->begin;
+    proof.until = job.not_before;
     return true;
   }
   if (job.unmet_dependencies == 0) return false;

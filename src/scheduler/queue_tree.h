@@ -25,8 +25,10 @@ using GroupId = uint64_t;
 
 inline constexpr QueueIndex kRootQueue = 0;
 
-// Order within a queue: higher priority first, then arrival (job ids rise with arrival).
+// Order within a queue: what its owner put first, then higher priority, then arrival (job ids rise with
+// arrival).
 struct HeadKey {
+  int64_t descending_first = 0;     // of the event that put it first, negated; 0: nobody did
   int64_t descending_priority = 0;  // the priority, negated
   JobId job;
   auto operator<=>(const HeadKey&) const = default;

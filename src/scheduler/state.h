@@ -42,14 +42,18 @@ struct Job {
   JobState state = JobState::pending;
   uint32_t attempt = 1;
   Time submitted;
-  Time started;    // of this attempt
-  Time stop_time;  // of the first Stop of this attempt
+  Time started;       // of this attempt
+  Time not_before;    // its begin time, or the end of the pause before a retry
+  int64_t first = 0;  // the number of the event that put it first in its queue
+  Time stop_time;     // of the first Stop of this attempt
   uint32_t failed_starts = 0;
+  RetryPolicy retried;  // how often so far, by kind; the delay is not used
   QueueIndex queue = kRootQueue;
   GroupId group = 0;  // zero: not ready
   bool held = false;
   bool begin_passed = true;
   bool cancel_requested = false;
+  bool requeue_requested = false;
   bool doomed = false;  // a dependency can never be satisfied any more
   uint32_t unmet_dependencies = 0;
   std::optional<StopReason> stop_reason;  // of this attempt
@@ -59,6 +63,10 @@ struct Job {
 
   bool is_waiting() const { return state == JobState::pending || state == JobState::held; }
 };
+
+// What a failure counts as among retries; none: the job's GPU or machine failed before anything of its own
+// did.
+uint32_t& retries_of(RetryPolicy& retries, std::optional<JobState> failure);
 
 // What a task still holds; outlives the job until the GPU is seen to hold no memory of it.
 struct Holding {
@@ -78,6 +86,7 @@ struct Holding {
 // Ready jobs that differ in nothing that decides whether and where they start.
 struct GroupKey {
   QueueIndex queue = kRootQueue;
+  int64_t first = 0;
   int32_t priority = 0;
   bool preemptible = true;
   int64_t time_limit = 0;
@@ -86,6 +95,9 @@ struct GroupKey {
   Shape shape;
   auto operator<=>(const GroupKey&) const = default;
 };
+
+// Where a job of the group stands in its queue's order.
+HeadKey head_key(const GroupKey& key, JobId job);
 
 struct Group {
   GroupKey key;
@@ -175,6 +187,8 @@ struct State {
   // --- parts of the above, by file ---
   // ingest.cc: what users and the world do
   void submit(const JobSubmitted& event);
+  void update(const JobUpdated& event);
+  void wait_until_begin(Job& job, Time begin);
   void take_in_policy(const PolicyChanged& event);
   void take_in_machine(const Event& event);
   void refresh_gpu(GpuId gpu);
@@ -197,6 +211,7 @@ struct State {
   void release_host(const TaskKey& key);
   void release_slices(const TaskKey& key, std::optional<GpuId> only);
   void register_dependencies(Job& job);
+  void forget_dependencies(const Job& job);
   void tell_dependents(JobId job);
   void dependency_changed(Job& job);
 };

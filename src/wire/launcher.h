@@ -52,6 +52,7 @@ enum class LauncherKind : uint16_t {
   list = 10,         // MessageHeader alone -> ListEntry..., Reply
   forget = 11,       // TaskRequest: the daemon has recorded the end; EBUSY before TasksGone
   attach = 12,       // TaskRequest, with a client's socket: it becomes the task's client (see attach.h)
+  exec = 13,         // ExecRequest, with a sealed memfd and a client's socket: a command inside a task
   // Answers, launcher -> daemon.
   reply = 64,
   list_entry = 65,
@@ -135,12 +136,18 @@ struct StartRequest {
   uint32_t share_count;  // 0: whole GPUs
   uint32_t reserved_2;
   MemoryShare shares[kMaxGpusPerTask];
+  // Third size: a signal to every process of the task this long before its time limit; 0: none.
+  int32_t limit_signal;
+  uint32_t reserved_for_signal;
+  uint64_t limit_signal_before_ns;
 };
 inline constexpr uint32_t kStartRequestFirstSize = 88 + 4 * kMaxGpusPerTask;
 static_assert(__builtin_offsetof(StartRequest, memory_mib) == 56 &&
               __builtin_offsetof(StartRequest, gpu_minors) == 88 &&
               __builtin_offsetof(StartRequest, share_count) == kStartRequestFirstSize);
-static_assert(sizeof(StartRequest) == kStartRequestFirstSize + 8 + 24 * kMaxGpusPerTask);
+static_assert(__builtin_offsetof(StartRequest, limit_signal) ==
+              kStartRequestFirstSize + 8 + 24 * kMaxGpusPerTask);
+static_assert(sizeof(StartRequest) == kStartRequestFirstSize + 24 + 24 * kMaxGpusPerTask);
 
 // Go, Freeze, Thaw, Forget, Attach.
 struct TaskRequest {
@@ -188,6 +195,21 @@ struct SetLimitsRequest {
   uint64_t time_limit_ns;
 };
 static_assert(sizeof(SetLimitsRequest) == 64);
+
+// A command inside a task that runs: in its cgroup and namespaces, as its user, with a client of its own; it
+// ends with the task at the latest. Passed descriptors: the launch block (its three file paths are not used)
+// and the client's connected stream socket. Refused: ESRCH the task does not run; EPERM `uid` is not the
+// task's; EINVAL malformed.
+struct ExecRequest {
+  MessageHeader header;
+  TaskKey key;
+  uint32_t uid;
+  uint32_t flags;  // kStartTerminal, kStartMergeStderr
+  uint16_t terminal_rows;
+  uint16_t terminal_columns;
+  uint32_t reserved;
+};
+static_assert(sizeof(ExecRequest) == 48);
 
 enum class OpenMode : uint32_t {
   read = 0,          // O_RDONLY; regular files only

@@ -3,7 +3,7 @@ Exit codes and statuses are those of base/error.h."""
 
 # (arguments of `tranche submit`, exit code, words that the sentence has)
 SUBMIT_REFUSED = [
-    (["-G", "9"], 3, ["9", "there is 4 GPUs"]),
+    (["-G", "9"], 3, ["9", "there are 4 GPUs"]),
     (["-G", "1.5"], 2, ["1.5", "0.5"]),
     (["-G", "0.0001"], 2, ["--gpus"]),
     (["-G", "NaN"], 3, ["NaN", "h100-80"]),
@@ -72,7 +72,7 @@ SUBMIT_REFUSED = [
 ]
 
 NOT_YET = [["--mig", "2g.20gb"], ["--turns", "1s"], ["--nvlink"], ["--image", "x.sif"], ["--reservation", "1"],
-           ["--snapshot"], ["--deadline", "08:30"], ["--signal", "USR1@60"], ["--notify", "mail:end"], ["-A", "x"]]
+           ["--snapshot"], ["--deadline", "08:30"], ["--notify", "mail:end"], ["-A", "x"]]
 
 # (arguments of `tranche`, exit code, words)
 VERBS_REFUSED = [
