@@ -44,7 +44,7 @@ std::vector<std::string> lines_of(const std::string& page) {
 TEST(TopPage, ShowsLoadAndHolders) {
   const auto lines = lines_of(top_page(busy_server(3), Look{}, 0, 0));
   EXPECT_NE(lines[0].find("1 of 2 GPUs in use, 1 running, 2 waiting"), std::string::npos) << lines[0];
-  EXPECT_NE(lines[2].find("#####-----  55%"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[2].find("#####-----    55%"), std::string::npos) << lines[2];
   EXPECT_NE(lines[2].find("40G/80G"), std::string::npos) << lines[2];
   EXPECT_NE(lines[2].find("7 ada"), std::string::npos) << lines[2];
   EXPECT_NE(lines[3].find("free"), std::string::npos) << lines[3];

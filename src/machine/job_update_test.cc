@@ -5,8 +5,8 @@
 namespace tranche::machine {
 namespace {
 
-const Caller kOwner{1001, 1001, "alice", false};
-const Caller kOperator{0, 0, "root", true};
+const Caller kJobOwner{1001, 1001, "alice", false};
+const Caller kServerOperator{0, 0, "root", true};
 constexpr Time kNow{1'796'000'000'000'000'000};
 
 // Job 7 of alice: 1h of at most 24h, class training.
@@ -22,7 +22,8 @@ JobRecord job_in(JobState state) {
   return job;
 }
 
-std::string refusal(const JobRecord& job, const api::UpdateRequest& request, const Caller& caller = kOwner) {
+std::string refusal(const JobRecord& job, const api::UpdateRequest& request,
+                    const Caller& caller = kJobOwner) {
   const auto updated = checked_update(job, request, caller, Policy(), JobTable(), kNow);
   return updated ? "(accepted)"
                  : std::string(to_string(updated.error().code())) + ": " + updated.error().message();
@@ -34,7 +35,7 @@ TEST(JobUpdate, AWaitingJobTakesWhatItsOwnerMayHaveAskedFor) {
   request.time_limit = 2 * kHour;
   request.priority = -3;
   request.first = true;
-  const auto updated = checked_update(job, request, kOwner, Policy(), JobTable(), kNow);
+  const auto updated = checked_update(job, request, kJobOwner, Policy(), JobTable(), kNow);
   ASSERT_TRUE(updated.has_value());
   EXPECT_EQ(updated->job, JobId(7));
   EXPECT_EQ(updated->by, "alice");
@@ -49,11 +50,11 @@ TEST(JobUpdate, NobodyRaisesHisOwnRank) {
   api::UpdateRequest above;
   above.priority = Policy().for_class(JobClass::training).priority + 1;
   EXPECT_EQ(refusal(job, above).substr(0, 7), "denied:");
-  EXPECT_EQ(refusal(job, above, kOperator), "(accepted)");
+  EXPECT_EQ(refusal(job, above, kServerOperator), "(accepted)");
   api::UpdateRequest longer;
   longer.time_limit = Policy().for_class(JobClass::training).time_limit_max + kSecond;
   EXPECT_EQ(refusal(job, longer).substr(0, 11), "over_limit:");
-  EXPECT_EQ(refusal(job, longer, kOperator), "(accepted)");
+  EXPECT_EQ(refusal(job, longer, kServerOperator), "(accepted)");
 }
 
 TEST(JobUpdate, TheLimitOfARunningJobOnlyShrinks) {
@@ -63,7 +64,7 @@ TEST(JobUpdate, TheLimitOfARunningJobOnlyShrinks) {
   EXPECT_EQ(refusal(job, request), "(accepted)");
   request.time_limit = 2 * kHour;
   EXPECT_EQ(refusal(job, request).substr(0, 7), "denied:");
-  EXPECT_EQ(refusal(job, request, kOperator), "(accepted)");
+  EXPECT_EQ(refusal(job, request, kServerOperator), "(accepted)");
   request.time_limit = 5 * kMinute;
   EXPECT_NE(refusal(job, request).find("has run longer than"), std::string::npos);
   request.time_limit = 30 * kMinute;
