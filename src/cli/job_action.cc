@@ -29,6 +29,13 @@ Result<std::vector<api::JobSummary>> chosen_jobs(Daemon& daemon, const Session& 
   return std::move(fetched.list.jobs);
 }
 
+// A job that runs takes its time to end, up to its grace: until then it holds what it holds.
+std::string what_became_of(const std::string& answer, std::string_view done) {
+  const auto after = Daemon::decoded<api::JobSummary>(answer);
+  if (!after || after->state != JobState::stopping) return std::string(done);
+  return done == "requeued" ? "is being stopped, and waits again then" : "is being ended";
+}
+
 }  // namespace
 
 Result<int> act_on_jobs(Session& session, const Arguments& arguments, std::string_view action,
@@ -54,7 +61,7 @@ Result<int> act_on_jobs(Session& session, const Arguments& arguments, std::strin
     } else if (arguments.has("json")) {
       session.print_json(*answer);
     } else {
-      session.print(job_label(job) + " " + std::string(done) + "\n");
+      session.print(job_label(job) + " " + what_became_of(*answer, done) + "\n");
     }
   }
   return worst;

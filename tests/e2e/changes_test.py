@@ -144,7 +144,7 @@ class Changes(scenario.Scenario):
         job = self.submit("alice", ["-G", "1", "-o", "/dev/null"],
                           ["sh", "-c", f"touch {folder}/$TRANCHE_ATTEMPT; [ $TRANCHE_ATTEMPT = 2 ] || sleep 600"])
         self.until(folder + "/1")
-        self.tranche("requeue", str(job))
+        self.assertIn("is being stopped", self.tranche("requeue", str(job)))
         done = self.server.wait(job)[0]
         self.assertEqual((done["state"], done["attempt"]), ("completed", 2), done)
         self.assertTrue(os.path.exists(folder + "/2"))
