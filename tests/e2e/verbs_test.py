@@ -257,9 +257,9 @@ class Verbs(scenario.Scenario):
         self.assertEqual(held[0], held[1], "two fractions of one user share a GPU")
         self.assertNotEqual(held[0], held[2], "two users do not, unless the configuration allows it")
         text = self.tranche("ls")
-        for shown in ("0.5 unenforced", "20G unenforced", "0.25 unenforced"):
-            self.assertIn(shown, text)
-        self.assertIn("unenforced", self.tranche("gpus"))
+        for shown in ("0.5", "20G", "0.25"):  # never as if it were held by hardware
+            self.assertRegex(text, rf"{shown} (guarded|unenforced)")
+        self.assertRegex(self.tranche("gpus"), "guarded|unenforced")
         for job in jobs:
             self.end(job)
 
