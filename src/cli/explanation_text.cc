@@ -38,7 +38,10 @@ std::string explanation_text(const Explanation& explanation, Time now) {
   if (!explanation.proof.queue.empty()) text += ", queue " + printable(explanation.proof.queue);
   text += "\n";
   const std::string blockers = blockers_text(explanation.proof);
-  if (!blockers.empty()) text += "Waits for    jobs " + blockers + "\n";
+  if (!blockers.empty()) {
+    text += std::string("Waits for    ") + (explanation.proof.blockers.size() == 1 ? "job " : "jobs ") +
+            blockers + "\n";
+  }
   if (explanation.proof.until.is_set())
     text += "Until        " + local_time_text(explanation.proof.until) + "\n";
   const std::string forecast = forecast_text(explanation.forecast, now);
