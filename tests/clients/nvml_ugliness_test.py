@@ -138,9 +138,10 @@ class Release615(Ugliness):
             pynvml.nvmlDeviceSetPowerManagementLimit(handle, most + 1)
         pynvml.nvmlDeviceSetPowerManagementLimit(handle, least)
         self.addCleanup(pynvml.nvmlDeviceSetPowerManagementLimit, handle, most)
-        shown = subprocess.run([sys.executable, "-c", "import pynvml as n; n.nvmlInit();"
-                                f"print(n.nvmlDeviceGetEnforcedPowerLimit(n.nvmlDeviceGetHandleByIndex({index_of('h100-80')})))"],
-                               stdout=subprocess.PIPE, text=True, check=True).stdout
+        question = ("import pynvml as n; n.nvmlInit(); gpu = n.nvmlDeviceGetHandleByIndex("
+                    f"{index_of('h100-80')}); print(n.nvmlDeviceGetEnforcedPowerLimit(gpu))")
+        shown = subprocess.run([sys.executable, "-c", question], stdout=subprocess.PIPE, text=True,
+                               check=True).stdout
         self.assertEqual(int(shown), least)
 
     def test_changes_take_root(self):
@@ -255,9 +256,9 @@ class MemoryLimits(Ugliness):
                 self.assertIn("failed with CUDA error 2", said)
 
     def shown_total(self):
-        with self.holder(0, sys.executable, "-c", "'import pynvml as n; n.nvmlInit();"
-                         f"print(n.nvmlDeviceGetMemoryInfo(n.nvmlDeviceGetHandleByIndex({self.gpu}), n.nvmlMemory_v2).total)'"
-                         ) as said:
+        question = (f"import pynvml as n; n.nvmlInit(); gpu = n.nvmlDeviceGetHandleByIndex({self.gpu}); "
+                    "print(n.nvmlDeviceGetMemoryInfo(gpu, n.nvmlMemory_v2).total)")
+        with self.holder(0, sys.executable, "-c", f"'{question}'") as said:
             return int(said) // MIB
 
     def test_a_leaf_limit_is_the_total_that_is_shown_and_a_parent_limit_is_not(self):
