@@ -51,7 +51,57 @@ std::string holders_text(const api::GpuStatus& gpu) {
     if (process.memory) text += " " + format_memory(*process.memory);
   }
   if (!gpu.reason.empty()) text += (text.empty() ? "" : "; ") + gpu.reason;
+  // Health names the GPU's own error already; a program's is told while it is fresh.
+  constexpr Duration kFresh = kHour;
+  if (!gpu.faults.empty() && gpu.faults.back().of_the_job && gpu.faults.back().age < kFresh) {
+    const api::GpuFault& fault = gpu.faults.back();
+    std::string jobs;
+    for (const JobId job : fault.jobs) jobs += (jobs.empty() ? " (job " : ", ") + std::to_string(job.value());
+    text += (text.empty() ? "" : "; ") + fault.text + jobs + (jobs.empty() ? "" : ")") + ", " +
+            format_duration(fault.age) + " ago";
+  }
+  if (gpu.whole_only) text += std::string(text.empty() ? "" : "; ") + "virtual, given whole only";
   return text;
+}
+
+// A row for each MIG device under its GPU.
+void add_mig_devices(const api::GpuStatus& gpu, Table& table) {
+  for (const api::MigDeviceRow& device : gpu.mig_devices) {
+    table.add({{""},
+               {"mig"},
+               {""},
+               {""},
+               {format_memory(device.memory)},
+               {""},
+               {""},
+               {std::to_string(device.multiprocessors) + " SM"},
+               {device.uuid + " (" + std::to_string(device.gpu_instance) + "/" +
+                std::to_string(device.compute_instance) + ")"}});
+  }
+}
+
+std::string link_text(const api::GpuStatus& gpu, uint32_t peer) {
+  if (gpu.index == peer) return "-";
+  for (const api::GpuPeer& link : gpu.links) {
+    if (link.peer == peer) return std::string(to_string(link.kind));
+  }
+  return "?";
+}
+
+Table topology_table(const std::vector<api::GpuStatus>& gpus) {
+  std::vector<Table::Column> columns{{.title = "GPU", .right = true}};
+  for (const api::GpuStatus& gpu : gpus) columns.push_back({.title = "GPU " + std::to_string(gpu.index)});
+  columns.push_back({.title = "NUMA", .right = true});
+  columns.push_back({.title = "PROCESSORS"});
+  Table table(std::move(columns));
+  for (const api::GpuStatus& gpu : gpus) {
+    std::vector<Table::Cell> cells{{std::to_string(gpu.index)}};
+    for (const api::GpuStatus& peer : gpus) cells.push_back({link_text(gpu, peer.index)});
+    cells.push_back({gpu.numa_node ? std::to_string(*gpu.numa_node) : "?"});
+    cells.push_back({gpu.cpu_affinity.empty() ? "?" : gpu.cpu_affinity});
+    table.add(std::move(cells));
+  }
+  return table;
 }
 
 Table gpu_table(const std::vector<api::GpuStatus>& gpus) {
@@ -74,6 +124,7 @@ Table gpu_table(const std::vector<api::GpuStatus>& gpus) {
                {gpu.power_milliwatts ? std::to_string(*gpu.power_milliwatts / 1000) + "W" : "?"},
                {free_text(gpu)},
                {holders_text(gpu)}});
+    add_mig_devices(gpu, table);
   }
   return table;
 }
@@ -101,6 +152,7 @@ Result<int> drain(Session& session, const Arguments& arguments, bool drained) {
 Result<int> run_gpus(Session& session, const Arguments& arguments) {
   if (!arguments.words.empty()) {
     const std::string& what = arguments.words.front();
+    if (arguments.has("topology")) return invalid("--topology goes with no word: tranche gpus --topology");
     if (what == "drain") return drain(session, arguments, true);
     if (what == "undrain") return drain(session, arguments, false);
     return invalid(in_quotes(what) + " is not known here; write: tranche gpus [drain|undrain INDEX]");
@@ -113,7 +165,8 @@ Result<int> run_gpus(Session& session, const Arguments& arguments) {
     return 0;
   }
   TRY_ASSIGN(const api::GpuList list, Daemon::decoded<api::GpuList>(json));
-  session.print(gpu_table(list.gpus).render(session.look(), !arguments.has("no-header")));
+  const Table table = arguments.has("topology") ? topology_table(list.gpus) : gpu_table(list.gpus);
+  session.print(table.render(session.look(), !arguments.has("no-header")));
   if (list.gpus.empty()) session.note("this server has no GPU; 'tranche doctor' says what is missing\n");
   return 0;
 }

@@ -85,6 +85,7 @@ constexpr Option kLogs[] = {
 constexpr Option kWait[] = {{"--json", "", "each job's end as JSON, one a line"}};
 constexpr Option kGpus[] = {
     {"--reason", "TEXT", "with drain: why, shown to those who wait"},
+    {"--topology", "", "how the GPUs are joined, and the processors next to each"},
     kJson,
     kNoHeader,
 };

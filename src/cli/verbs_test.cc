@@ -345,6 +345,40 @@ TEST(Verbs, GpusNamesWhoDoesNotAsk) {
   EXPECT_NE(outcome.output.find(" ? "), std::string::npos) << "what was not measured is never shown as zero";
 }
 
+TEST(Verbs, GpusShowsFaultsMigDevicesAndTopology) {
+  const FakeDaemon daemon([](const FakeRequest&) {
+    api::GpuList list;
+    for (const uint32_t index : std::initializer_list<uint32_t>{0, 1}) {
+      api::GpuStatus gpu;
+      gpu.index = index;
+      gpu.uuid = "GPU-x";
+      gpu.type = "a100-40";
+      gpu.numa_node = 1;
+      gpu.cpu_affinity = "0-15";
+      gpu.links = {{.peer = 1 - index, .kind = LinkKind::nvlink}};
+      list.gpus.push_back(gpu);
+    }
+    list.gpus[0].faults = {{.age = 2 * kMinute,
+                            .xid = 31,
+                            .of_the_job = true,
+                            .text = "XID 31: the program used memory that is not its own",
+                            .jobs = {JobId(7)}}};
+    list.gpus[1].mig_devices = {{.uuid = "MIG-y",
+                                 .gpu_instance = 9,
+                                 .compute_instance = 0,
+                                 .multiprocessors = 14,
+                                 .memory = MiB(4864)}};
+    return FakeReply{.body = api::encode(list)};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"gpus"});
+  EXPECT_NE(outcome.output.find("not its own (job 7), 2m ago"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("14 SM"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("MIG-y (9/0)"), std::string::npos) << outcome.output;
+  const Outcome topology = run_words(daemon.socket_path(), {"gpus", "--topology"});
+  EXPECT_NE(topology.output.find("nvlink"), std::string::npos) << topology.output;
+  EXPECT_NE(topology.output.find("0-15"), std::string::npos) << topology.output;
+}
+
 TEST(Verbs, DrainNeedsAReason) {
   const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.body = "{}"}; });
   EXPECT_EQ(run_words(daemon.socket_path(), {"gpus", "drain", "3"}).code, 2);

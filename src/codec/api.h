@@ -248,6 +248,33 @@ struct GpuProcess {
   bool operator==(const GpuProcess&) const = default;
 };
 
+// How a GPU reaches another one.
+struct GpuPeer {
+  uint32_t peer = 0;  // index
+  LinkKind kind = LinkKind::system;
+  bool operator==(const GpuPeer&) const = default;
+};
+
+// A compute instance of a GPU in MIG mode.
+struct MigDeviceRow {
+  std::string uuid;
+  uint32_t gpu_instance = 0;
+  uint32_t compute_instance = 0;
+  uint32_t multiprocessors = 0;
+  MiB memory;
+  bool operator==(const MigDeviceRow&) const = default;
+};
+
+// An error that the driver has reported, since the daemon was started.
+struct GpuFault {
+  Duration age;
+  uint32_t xid = 0;
+  bool of_the_job = false;  // the program's error, not the GPU's
+  std::string text;         // a sentence
+  std::vector<JobId> jobs;  // that held the GPU then
+  bool operator==(const GpuFault&) const = default;
+};
+
 // What is measured is unset when it is not known: never zero (design section 11).
 struct GpuStatus {
   uint32_t index = 0;
@@ -267,6 +294,13 @@ struct GpuStatus {
   std::vector<SliceRow> slices;
   std::vector<GpuProcess> processes;
   std::optional<Duration> sample_age;  // unset: never sampled
+  std::optional<int32_t> numa_node;    // unset: unknown
+  std::string cpu_affinity;            // processors next to it, "0-15,32-47", or ""
+  std::vector<GpuPeer> links;          // to each other GPU of the machine
+  bool whole_only = false;             // a virtual GPU: it cannot be shared
+  std::optional<bool> mig_enabled;
+  std::vector<MigDeviceRow> mig_devices;
+  std::vector<GpuFault> faults;  // newest last
   bool operator==(const GpuStatus&) const = default;
 };
 
@@ -367,9 +401,11 @@ Error to_error(const Problem& problem);
 
 // What stands inside of those and has a schema of its own in the document.
 #define TRANCHE_API_REQUEST_PARTS(X) X(GpuRequest) X(ArraySpec) X(Dependency) X(RetryRequest) X(SignalRequest)
-#define TRANCHE_API_ANSWER_PARTS(X) \
-  X(ArrayRange)                     \
-  X(ArrayElement) X(TaskDetail) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) X(DoctorCheck)
+// clang-format off
+#define TRANCHE_API_ANSWER_PARTS(X)                                                                   \
+  X(ArrayRange) X(ArrayElement) X(TaskDetail) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) \
+  X(DoctorCheck) X(GpuPeer) X(MigDeviceRow) X(GpuFault)
+// clang-format on
 
 // Appends, so that a long list can be written into one buffer.
 template <class Value>

@@ -314,6 +314,32 @@ void describe(Visitor& v, Of<api::GpuProcess>) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, Of<api::GpuPeer>) {
+  v.required("peer", &api::GpuPeer::peer, kCount32);
+  v.required("kind", &api::GpuPeer::kind);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::MigDeviceRow>) {
+  using api::MigDeviceRow;
+  v.required("uuid", &MigDeviceRow::uuid, kName);
+  v.required("gpu_instance", &MigDeviceRow::gpu_instance, kCount32);
+  v.required("compute_instance", &MigDeviceRow::compute_instance, kCount32);
+  v.required("multiprocessors", &MigDeviceRow::multiprocessors, kCount32);
+  v.required("memory_mib", &MigDeviceRow::memory, kMemoryMib);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::GpuFault>) {
+  using api::GpuFault;
+  v.required("age", &GpuFault::age, kDurationText);
+  v.required("xid", &GpuFault::xid, kCount32);
+  v.required("of_the_job", &GpuFault::of_the_job);
+  v.required("text", &GpuFault::text, kLongText);
+  v.optional("jobs", &GpuFault::jobs, List{limits::kListItems, kId});
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<api::GpuStatus>) {
   using api::GpuStatus;
   v.required("index", &GpuStatus::index, kCount32);
@@ -333,6 +359,13 @@ void describe(Visitor& v, Of<api::GpuStatus>) {
   v.defaulted("slices", &GpuStatus::slices, List{limits::kListItems, kPlain});
   v.defaulted("processes", &GpuStatus::processes, List{limits::kListItems, kPlain});
   v.optional("sample_age", &GpuStatus::sample_age, kDurationText);
+  v.optional("numa_node", &GpuStatus::numa_node, Range{0, INT32_MAX});
+  v.optional("cpu_affinity", &GpuStatus::cpu_affinity, kLongText);
+  v.optional("links", &GpuStatus::links, List{limits::kListItems, kPlain});
+  v.optional("whole_only", &GpuStatus::whole_only);
+  v.optional("mig_enabled", &GpuStatus::mig_enabled);
+  v.optional("mig_devices", &GpuStatus::mig_devices, List{limits::kListItems, kPlain});
+  v.optional("faults", &GpuStatus::faults, List{limits::kListItems, kPlain});
 }
 
 template <class Visitor>

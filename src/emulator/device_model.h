@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "emulator/board.h"
 #include "emulator/driver_level.h"
+#include "emulator/mig_devices.h"
 #include "emulator/server_description.h"
 #include "emulator/shared_state.h"
 
@@ -37,6 +38,7 @@ struct GpuReading {
   uint32_t fan_percent;
   uint32_t clock_mhz, memory_clock_mhz;
   uint32_t performance_state;  // 0 busy or with a context, 8 idle
+  uint64_t throttle_reasons;   // NVML's bits of what slows it down now, by a fault
   uint64_t time_ns;            // when this was read
 };
 
@@ -45,7 +47,8 @@ struct ProcessReading {
   int32_t pid;           // as the reader sees it; 0 if it lives in a PID namespace out of sight
   uint64_t start_ticks;  // field 22 of /proc/PID/stat
   uint64_t contexts;
-  uint64_t used_bytes;     // with its contexts
+  uint64_t used_bytes;                                                      // with its contexts
+  uint32_t gpu_instance = kNoInstanceId, compute_instance = kNoInstanceId;  // of its MIG device
   uint64_t context_bytes;  // the part of used_bytes that is contexts
   uint64_t peak_bytes;
   uint64_t busy_ns;  // GPU time it has had; the oracle
@@ -78,6 +81,14 @@ struct MemoryLimit {
 struct Launched {
   uint64_t tag;
   uint64_t reached_tag;
+};
+
+// One XID as it happened.
+struct XidRecord {
+  uint32_t gpu = 0, code = 0;
+  int32_t pid = 0;  // 0: no process in particular
+  uint32_t gpu_instance = kNoInstanceId, compute_instance = kNoInstanceId;
+  uint64_t time_ns = 0;
 };
 
 class DeviceModel {
@@ -137,8 +148,77 @@ class DeviceModel {
   // nothing, is limited.
   std::unique_ptr<MemoryLimit> own_memory_limit(uint32_t gpu);
 
+  // ---- Faults (faults.cc; their state is in fault_state.h, their meaning in xid.h) ----
+
+  // What is wrong now, to be looked at and to be set.
+  SharedGpuFaults& faults(uint32_t gpu) { return state_->gpus[gpu].faults; }
+  SharedServerFaults& server_faults() { return state_->faults; }
+
+  // Records the XID, wakes who waits for one, and does to the contexts on the GPU what it does. `pid`: the
+  // process at fault as the caller sees it; 0: every process that has a context there.
+  void raise_xid(uint32_t gpu, uint32_t code, int32_t pid = 0, uint32_t gpu_instance = kNoInstanceId,
+                 uint32_t compute_instance = kNoInstanceId);
+  bool is_lost(uint32_t gpu) const { return state_->gpus[gpu].faults.lost.load() != 0; }
+  // The CUDA result that the contexts of this process on the GPU are stuck with; 0: they are well.
+  int32_t own_fault(uint32_t gpu) const;
+  // The CUDA result with which a new context on the GPU is refused; 0: it is not.
+  int32_t refusal(uint32_t gpu) const;
+  // Puts the GPU right, as a reset, a reboot or a visit to the workshop would. Contexts that were lost stay
+  // so.
+  void clear_faults(uint32_t gpu);
+  // Of the server itself: blocked library, mismatch, checkpoints.
+  void clear_server_faults();
+  // Sleeps for as long as NVML calls are blocked: about this GPU, or all of them.
+  void wait_while_nvml_blocked(uint32_t gpu);
+  void wait_while_nvml_blocked();
+  // From now on: NVML calls block until `until_ns`. 0: no more.
+  void block_nvml(SharedBlock& block, uint64_t until_ns);
+  void throttle(uint32_t gpu, uint64_t reasons);  // 0: no more
+  uint64_t throttled_ns(uint32_t gpu) const;      // ever
+  void add_ghost(uint32_t gpu, uint64_t bytes);
+  // Sleeps for as long as `bytes` take at the speed to which a fault holds copies; not at all without one.
+  void pace_copy(uint32_t gpu, uint64_t bytes);
+  // Where GPU `gpu` has its node from now on.
+  void set_minor(uint32_t gpu, uint32_t minor);
+
+  // XIDs are numbered from 0; the newest kXidsKept are kept.
+  uint32_t xid_count() const { return state_->faults.xid_count.load(std::memory_order_acquire); }
+  // False if that one has not happened or is no longer kept.
+  bool xid(uint32_t number, XidRecord& record) const;
+  // Sleeps until there are more than `seen` of them; false when `timeout_ns` have passed first.
+  bool wait_for_xid(uint32_t seen, uint64_t timeout_ns);
+
+  // ---- MIG (mig_devices.cc; the rules are in mig/layout.h) ----
+
+  const MigBoard* mig(uint32_t gpu) const { return mig_board(board(gpu).key); }
+  bool mig_enabled(uint32_t gpu) const { return state_->gpus[gpu].mig.enabled != 0; }
+  bool mig_pending(uint32_t gpu) const { return state_->gpus[gpu].mig.pending != 0; }
+  // Takes effect at once on an idle GPU, which the driver resets on the way; in_use: somebody uses it or
+  // instances exist, and the mode waits for a reset.
+  MigResult set_mig_mode(uint32_t gpu, bool on);
+  // A copy of how it is cut up.
+  SharedMig mig_layout(uint32_t gpu);
+  MigResult create_gpu_instance(uint32_t gpu, uint32_t profile_id, std::optional<uint32_t> start,
+                                uint32_t& id);
+  MigResult destroy_gpu_instance(uint32_t gpu, uint32_t id);
+  MigResult create_compute_instance(uint32_t gpu, uint32_t gpu_instance, uint32_t query,
+                                    std::optional<uint32_t> start, uint32_t& id);
+  // in_use while a process has a context there.
+  MigResult destroy_compute_instance(uint32_t gpu, uint32_t gpu_instance, uint32_t id);
+  uint32_t mig_capacity(uint32_t gpu, const GpuInstanceProfile& profile);
+  // By position: those of GPU instances that begin at lower units first.
+  std::vector<MigDeviceInfo> mig_devices(uint32_t gpu);
+  // Memory in use in a GPU instance.
+  uint64_t used_bytes(uint32_t gpu, uint32_t gpu_instance);
+  // Instances go, a pending mode takes effect; in_use: somebody uses the GPU.
+  MigResult reset_gpu(uint32_t gpu);
+  // The machine boots again: all GPUs are reset, and where the generation loses it the mode goes too.
+  void reboot();
+
   // ---- The account of the calling process (libcuda only) ----
 
+  // Its work and memory on the GPU are those of this MIG device from now on.
+  void use_mig_device(uint32_t slot, const MigDeviceInfo& device);
   // Gives this process a row; again after a fork in the child. Fails when kMaxProcesses have one.
   Result<uint32_t> enter();
   // Closes the account at once.
@@ -174,6 +254,16 @@ class DeviceModel {
   bool is_alive(uint32_t slot, int32_t& pid) const;
   void close_account(uint32_t slot);
   void wake_waiters(uint32_t gpu);
+  // What `slot` may still take in its MIG device; without bound if it has none. The caller holds the GPU.
+  uint64_t instance_room(uint32_t slot, uint32_t gpu) const;
+  uint64_t used_in_instance(uint32_t gpu, uint32_t gpu_instance) const;
+  uint64_t instance_bytes(uint32_t gpu, uint32_t gpu_instance) const;
+  bool has_contexts(uint32_t gpu, std::optional<uint32_t> gpu_instance,
+                    std::optional<uint32_t> compute_instance) const;
+  // Loses the contexts of `slot` on the GPU, with their queued work. The caller holds the GPU.
+  void lose_contexts(uint32_t slot, GpuLock& lock, int32_t cuda_result);
+  // What a process that ends leaves behind, if a fault says so: of `bytes`, what the GPU keeps in use.
+  static void leave_ghost(SharedGpuFaults& faults, int32_t pid, uint64_t bytes, uint64_t& kept);
   uint32_t process_count() const;
   // Calls `visit(slot)` for each row in use.
   template <class Visit>
@@ -197,7 +287,8 @@ class DeviceModel {
   std::string directory_;
   SharedState* state_;
   uint32_t gpu_count_;
-  int lock_file_;  // `processes`; never closed, see ~DeviceModel
+  int lock_file_;                      // `processes`; never closed, see ~DeviceModel
+  uint32_t own_slot_ = kMaxProcesses;  // of this process, once it has entered
 };
 
 // CLOCK_MONOTONIC in ns: the time of the model.

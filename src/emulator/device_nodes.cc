@@ -13,6 +13,7 @@
 #include <ctime>
 #include <memory>
 
+#include "emulator/mig_nodes.h"
 #include "emulator/server_description.h"
 
 namespace tranche::emulator {
@@ -59,6 +60,19 @@ Result<void> make_node(const std::string& path, uint32_t node_minor) {
   return {};
 }
 
+std::vector<DeviceNode> memory_nodes() { return {memory_node(), {"nvidia-uvm-tools", kMemoryToolsNumber}}; }
+
+// The minor of the server's node number 0, from its control node.
+Result<uint32_t> first_minor_of(const std::string& directory) {
+  const std::string path = directory + "/" + control_node().name;
+  struct stat status;
+  if (lstat(path.c_str(), &status) != 0 || !is_ours(status)) {
+    return fail(ErrorCode::unavailable,
+                path + " is no node of the emulator: faults of nodes need root and a server that start made");
+  }
+  return static_cast<uint32_t>(minor(status.st_rdev)) - kControlNumber;
+}
+
 }  // namespace
 
 DeviceNode gpu_node(uint32_t gpu_minor) { return {"nvidia" + std::to_string(gpu_minor), gpu_minor}; }
@@ -95,6 +109,7 @@ Result<void> make_nodes(const std::string& directory, uint32_t gpu_count, uint32
 }
 
 Result<void> remove_nodes(const std::string& directory) {
+  remove_mig_nodes(directory);
   forget_loop_devices(directory);
   std::string failed;
   for (const std::string& path : nvidia_entries(directory)) {
@@ -115,6 +130,38 @@ void forget_loop_devices(const std::string& directory) {
     ioctl(loop_control, LOOP_CTL_REMOVE, static_cast<long>(minor(status.st_rdev)));
   }
   close(loop_control);
+}
+
+Result<void> remove_memory_nodes(const std::string& directory) {
+  for (const DeviceNode& node : memory_nodes()) {
+    const std::string path = directory + "/" + node.name;
+    struct stat status;
+    if (lstat(path.c_str(), &status) != 0) continue;
+    if (!is_ours(status) || unlink(path.c_str()) != 0) {
+      return fail(ErrorCode::denied,
+                  "cannot remove " + path + "; this needs root and a server that start made");
+    }
+  }
+  return {};
+}
+
+Result<void> restore_memory_nodes(const std::string& directory) {
+  TRY_ASSIGN(const uint32_t first_minor, first_minor_of(directory));
+  for (const DeviceNode& node : memory_nodes()) {
+    TRY(make_node(directory + "/" + node.name, first_minor + node.number));
+  }
+  return {};
+}
+
+Result<void> renumber_gpu_node(const std::string& directory, uint32_t from_minor, uint32_t to_minor) {
+  TRY_ASSIGN(const uint32_t first_minor, first_minor_of(directory));
+  const DeviceNode to = gpu_node(to_minor);
+  if (access((directory + "/" + to.name).c_str(), F_OK) == 0) {
+    return fail(ErrorCode::conflict, directory + "/" + to.name + " exists; choose a number that is free");
+  }
+  TRY(make_node(directory + "/" + to.name, first_minor + to.number));
+  unlink((directory + "/" + gpu_node(from_minor).name).c_str());
+  return {};
 }
 
 bool has_real_driver(const std::string& directory) {

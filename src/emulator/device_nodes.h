@@ -44,6 +44,10 @@ Result<void> make_nodes(const std::string& directory, uint32_t gpu_count, uint32
 Result<void> remove_nodes(const std::string& directory);
 // Asks the kernel to forget the loop devices of the nodes in `directory`; those still open stay.
 void forget_loop_devices(const std::string& directory);
+// Faults of nodes: NVIDIA's helper has not made those of nvidia-uvm; and a GPU's node bears another number.
+Result<void> remove_memory_nodes(const std::string& directory);
+Result<void> restore_memory_nodes(const std::string& directory);
+Result<void> renumber_gpu_node(const std::string& directory, uint32_t from_minor, uint32_t to_minor);
 // True when `directory` has nodes of a real NVIDIA driver.
 bool has_real_driver(const std::string& directory);
 

@@ -38,6 +38,21 @@ uint32_t clock_within(const SharedGpuSettings& settings, uint32_t mhz) {
   return most == 0 ? mhz : std::clamp(mhz, std::min(least, most), most);
 }
 
+// What a throttled board shows: the clock that is left (chosen: a third of the highest under heat and power
+// brake, four fifths under the power cap), a core at its slowdown temperature, power at its limit.
+void show_throttling(const Board& board, uint64_t reasons, GpuReading& reading) {
+  reading.throttle_reasons = reasons;
+  if (reasons == 0) return;
+  const bool hard =
+      (reasons & (kReasonHardwareSlowdown | kReasonHardwareThermal | kReasonSoftwareThermal)) != 0;
+  reading.clock_mhz =
+      std::min(reading.clock_mhz, hard ? board.clock_max_mhz / 3 : board.clock_max_mhz * 4 / 5);
+  if ((reasons & (kReasonHardwareThermal | kReasonSoftwareThermal)) != 0) {
+    reading.temperature = board.temperature_slowdown;
+  }
+  if ((reasons & kReasonPowerCap) != 0) reading.power_milliwatts = board.power_limit_mw;
+}
+
 void read_sensors(const Board& board, const SharedGpu& gpu, uint64_t created_ns, bool in_use,
                   GpuReading& reading) {
   const Timeline& timeline = gpu.timeline;
@@ -79,6 +94,7 @@ GpuReading DeviceModel::read(uint32_t gpu) {
   reading.busy_ns = timeline.busy_ns;
   reading.time_ns = timeline.now;
   read_sensors(board(gpu), lock.gpu(), state_->created_ns, reading.used_bytes > 0, reading);
+  show_throttling(board(gpu), lock.gpu().faults.throttle_reasons.load(), reading);
   return reading;
 }
 
@@ -91,6 +107,8 @@ ProcessReading DeviceModel::reading(uint32_t slot, uint32_t gpu, uint64_t period
   reading.contexts = use.contexts;
   reading.context_bytes = use.context_bytes;
   reading.used_bytes = use.context_bytes + use.memory_bytes;
+  reading.gpu_instance = use.gpu_instance_plus_one.load() - 1;  // none: all ones
+  reading.compute_instance = use.compute_instance_plus_one.load() - 1;
   reading.peak_bytes = use.memory_peak_bytes;
   reading.busy_ns = use.timeline.busy_tags / kTagsPerNanosecond;
   reading.launches = use.launches;
@@ -109,6 +127,13 @@ std::vector<ProcessReading> DeviceModel::processes(uint32_t gpu) {
     readings.push_back(reading(slot, gpu, complete_period(lock.timeline().now)));
     is_alive(slot, readings.back().pid);
   });
+  const SharedGpuFaults& faults = lock.gpu().faults;
+  if (faults.ghost_pid.load() > 0) {
+    ProcessReading ghost{};
+    ghost.pid = faults.ghost_pid.load();
+    ghost.used_bytes = faults.ghost_bytes.load();
+    readings.push_back(ghost);
+  }
   return readings;
 }
 

@@ -48,7 +48,8 @@ void DeviceModel::wake_waiters(uint32_t gpu) {
 
 uint64_t DeviceModel::room(uint32_t gpu) const {
   const uint64_t free = usable_bytes(gpu) - std::min(usable_bytes(gpu), state_->gpus[gpu].used_bytes);
-  return std::min(free, memory_limit_room(gpu));
+  const uint64_t in_instance = own_slot_ < kMaxProcesses ? instance_room(own_slot_, gpu) : UINT64_MAX;
+  return std::min({free, memory_limit_room(gpu), in_instance});
 }
 
 bool DeviceModel::add_context(uint32_t slot, uint32_t gpu, uint64_t bytes) {
@@ -127,6 +128,7 @@ void DeviceModel::wait(uint32_t gpu, uint64_t tag) {
       GpuLock lock(*this, gpu);
       lock.advance_to_now();
       if (lock.timeline().virtual_time >= tag || lock.timeline().active_count == 0) return;
+      if (own_fault(gpu) != 0) return;  // its work is gone, while others' goes on
       deadline = expected_time(lock.timeline(), lock.uses(), tag);
       alone = lock.timeline().active_count == 1;
     }

@@ -83,8 +83,9 @@ void DeviceModel::close_account(uint32_t slot) {
     // Before time moves on: what a dead process had queued does not count as work after the last look.
     const bool was_busy = use.timeline.finish_tag > lock.timeline().virtual_time;
     if (was_busy) abandon(lock.timeline(), lock.uses(), slot);
-    const uint64_t held = use.context_bytes + use.memory_bytes;
+    uint64_t held = use.context_bytes + use.memory_bytes;
     if (use.memory_peak_bytes != 0) remember_ended(slot, gpu);
+    leave_ghost(lock.gpu().faults, state_->processes[slot].pid, held, held);
     std::memset(static_cast<void*>(&use), 0, sizeof use);
     lock.gpu().used_bytes -= std::min(held, lock.gpu().used_bytes);
     if (was_busy) wake_waiters(gpu);
@@ -118,6 +119,7 @@ Result<uint32_t> DeviceModel::enter() {
     process.came_ns = monotonic_now();
     if (slot >= process_count()) state_->process_high_water.store(slot + 1, std::memory_order_release);
     process.in_use.store(1, std::memory_order_release);
+    own_slot_ = slot;
     return slot;
   }
   return fail(ErrorCode::over_limit, "the emulated server has its limit of " + std::to_string(kMaxProcesses) +
@@ -136,7 +138,7 @@ void DeviceModel::repair_table() {}
 
 void DeviceModel::repair_gpu(uint32_t gpu) {
   SharedGpu& shared = state_->gpus[gpu];
-  shared.used_bytes = 0;
+  shared.used_bytes = shared.faults.ghost_bytes.load();
   const uint32_t count = process_count();
   for (uint32_t slot = 0; slot < count; ++slot) {
     SharedUse& use = state_->uses[slot][gpu];

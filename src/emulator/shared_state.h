@@ -14,6 +14,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "emulator/fault_state.h"
+#include "emulator/mig/mig_state.h"
 #include "emulator/server_description.h"
 #include "emulator/settings_state.h"
 #include "emulator/timeline.h"
@@ -21,9 +23,9 @@
 namespace tranche::emulator {
 
 inline constexpr uint64_t kStateMagic = 0x314D55'4E415254;  // "TRANUM1"
-inline constexpr uint32_t kStateVersion = 1;
+inline constexpr uint32_t kStateVersion = 2;
 
-// What never changes while a server stands.
+// What never changes while a server stands, but for the minor number: a fault can change that.
 struct GpuIdentity {
   std::array<char, 48> uuid_text;  // "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
   std::array<uint8_t, 16> uuid;
@@ -39,7 +41,9 @@ struct SharedGpu {
   GpuIdentity identity;
   pthread_mutex_t lock;
   std::atomic<uint32_t> wake_count;  // futex: changes when waiting processes should look again
-  uint64_t used_bytes;               // sum of the processes' context_bytes and memory_bytes
+  uint64_t used_bytes;               // sum of the processes' context_bytes and memory_bytes, and of ghosts'
+  SharedGpuFaults faults;
+  SharedMig mig;
   Timeline timeline;
   SharedGpuSettings settings;
   SharedAccounting accounting;
@@ -64,6 +68,9 @@ struct SharedUse {
   uint64_t memory_bytes;
   uint64_t memory_peak_bytes;  // of context_bytes + memory_bytes
   uint64_t launches;
+  // The MIG device that it uses: ids, each plus one; 0: the whole GPU.
+  std::atomic<uint32_t> gpu_instance_plus_one, compute_instance_plus_one;
+  std::atomic<int32_t> fault;  // the CUDA result that its contexts here are stuck with; 0: they are well
   ProcessTimeline timeline;
 };
 
@@ -79,6 +86,7 @@ struct SharedState {
   uint32_t is_licensed;     // a vGPU guest has its licence
   int64_t created_wall_ns;  // since the epoch
   uint64_t created_ns;      // CLOCK_MONOTONIC
+  SharedServerFaults faults;
 
   SharedMemoryLimits memory_limits;
   pthread_mutex_t table_lock;

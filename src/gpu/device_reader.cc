@@ -1,5 +1,7 @@
 #include "gpu/device_reader.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "gpu/process_owner.h"
@@ -59,6 +61,12 @@ void describe_board(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Gpu& g
   if (mig.ok()) gpu.known |= sampler::kKnownMig;
   gpu.mig_capable = mig.ok() ? 1 : 0;
   gpu.mig_enabled = mig.ok() && mig.value.current ? 1 : 0;
+  gpu.mig_pending = mig.ok() && mig.value.pending ? 1 : 0;
+  const auto virtualization = nvml.virtualization_mode(device);
+  if (virtualization.ok()) {
+    gpu.virtualization = virtualization.value;
+    gpu.known |= sampler::kKnownVirtualization;
+  }
 }
 
 // Remembers the first failure of a call that a reading cannot do without.
@@ -137,6 +145,53 @@ void read_activity(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Reading
     reading.rows_failure = rows.value.failure ? 1 : 0;
     reading.known |= sampler::kKnownRows;
   }
+  const auto recovery = nvml.recovery_action(device);
+  if (recovery.ok()) {
+    reading.recovery_action = recovery.value;
+    reading.known |= sampler::kKnownRecovery;
+  }
+}
+
+// FNV-1a over what tells one layout of a GPU from another.
+class Fingerprint {
+ public:
+  void add(uint64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) mix(static_cast<unsigned char>(value >> shift));
+  }
+  void add(const std::string& text) {
+    for (const char c : text) mix(static_cast<unsigned char>(c));
+    mix(0);
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  void mix(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001B3; }
+  uint64_t hash_ = 0xCBF29CE484222325;
+};
+
+// The node of the GPU is looked for under the number that it bears now.
+void read_layout(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
+                 sampler::Reading& reading) {
+  const auto minor = nvml.minor_number(device);
+  if (!minor.ok()) return;
+  Fingerprint layout;
+  layout.add(minor.value);
+  const auto mig = nvml.mig_mode(device);
+  if (mig.ok()) layout.add((mig.value.current ? 1u : 0u) + (mig.value.pending ? 2u : 0u));
+  for (uint32_t number = 0; mig.ok() && mig.value.current && number < nvml::kMigDevicesMax; ++number) {
+    const auto uuid = nvml.mig_uuid(device, number);
+    if (uuid.ok()) layout.add(uuid.value);
+    if (!uuid.ok() && uuid.code != Code::not_found) break;
+  }
+  reading.layout = layout.value();
+  reading.known |= sampler::kKnownLayout;
+  if (roots.dev.empty()) return;
+  const auto missing = [&](const std::string& name) {
+    return ::access((roots.dev + "/" + name).c_str(), F_OK) != 0;
+  };
+  if (missing("nvidiactl")) reading.nodes_missing |= sampler::kMissingControlNode;
+  if (missing("nvidia-uvm")) reading.nodes_missing |= sampler::kMissingMemoryNode;
+  if (missing("nvidia" + std::to_string(minor.value))) reading.nodes_missing |= sampler::kMissingGpuNode;
 }
 
 }  // namespace
@@ -159,7 +214,9 @@ void read_device(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots&
                  sampler::Reading& reading) {
   read_memory(nvml, device, reading);
   read_processes(nvml, device, roots, reading);
-  if (thorough) read_activity(nvml, device, reading);
+  if (!thorough) return;
+  read_activity(nvml, device, reading);
+  read_layout(nvml, device, roots, reading);
 }
 
 uint64_t assumed_reserve(uint64_t memory_total) {

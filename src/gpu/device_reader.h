@@ -11,6 +11,7 @@ namespace tranche {
 struct ReaderRoots {
   std::string proc = "/proc";
   std::string sysfs = "/sys";
+  std::string dev = "/dev";  // empty: its nodes are not looked at
 };
 
 // What does not change: all of Gpu but its header, index, UUID and links. Fails with the code of the call

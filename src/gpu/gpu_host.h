@@ -34,7 +34,17 @@ struct PeerLink {
   bool operator==(const PeerLink&) const = default;
 };
 
-// What does not change while the driver stays loaded.
+// One compute instance of a GPU in MIG mode: what CUDA and NVML call a MIG device.
+struct MigDevice {
+  std::string uuid;  // "MIG-..."; another one each time that it is made
+  uint32_t gpu_instance = 0, compute_instance = 0;
+  uint32_t multiprocessors = 0;
+  uint32_t slices = 0;  // of the GPU instance, in compute slices of the board
+  MiB memory;           // of the GPU instance
+  bool operator==(const MigDevice&) const = default;
+};
+
+// What does not change while the driver stays loaded, unless somebody changes it outside Tranche.
 struct DiscoveredGpu {
   uint32_t index = 0;             // order of PCI bus addresses; a GPU that cannot be read leaves a hole
   std::string uuid;               // "GPU-..."
@@ -49,6 +59,9 @@ struct DiscoveredGpu {
   std::vector<PeerLink> links;  // one for each other GPU, by index
   std::optional<bool> mig_capable;
   std::optional<bool> mig_enabled;
+  std::optional<bool> mig_pending{};      // the mode after the next reset; differs: a reset is owed
+  std::vector<MigDevice> mig_devices{};   // in the driver's order; empty while MIG is off
+  bool virtual_guest = false;             // a vGPU of a hypervisor: it can be given to jobs only whole
   uint32_t compute_capability_major = 0;  // 0: unknown
   uint32_t compute_capability_minor = 0;
   std::optional<uint32_t> power_limit_milliwatts;
@@ -82,6 +95,14 @@ struct GpuReading {
   std::optional<std::vector<GpuProcess>> processes;  // by pid; nullopt: not known, not "none"
 };
 
+// An error that the driver has reported of a GPU.
+struct XidEvent {
+  uint64_t code = 0;
+  Duration seen_at;         // since boot
+  bool of_the_job = false;  // the program's error, or one that hit the program alone: the GPU is well
+  std::string text;         // a sentence
+};
+
 struct GpuStatus {
   std::optional<GpuReading> reading;  // the last good one, however old; nullopt before the first
   Health health = Health::ok;
@@ -93,6 +114,8 @@ struct GpuSourceStatus {
   bool answering = false;
   uint64_t restarts = 0;
   std::string problem;  // a sentence; empty while answering
+  // Why no new program can use the driver though running ones go on, or ""; "... reboot ...".
+  std::string driver_problem{};
 };
 
 class GpuHost {
@@ -103,6 +126,7 @@ class GpuHost {
   using HealthCallback = std::function<void(uint32_t index, Health health, const std::string& reason)>;
   // A periodic reading has arrived, after status() shows it.
   using ReadingCallback = std::function<void(uint32_t index)>;
+  using XidCallback = std::function<void(uint32_t index, const XidEvent& event)>;
 
   virtual ~GpuHost() = default;
 
@@ -115,6 +139,16 @@ class GpuHost {
   // quick as the driver allows. Errors: not_found (no such index), timed_out, unavailable.
   virtual void check_now(uint32_t index, CheckCallback done) = 0;
 
+  // The same as discover(), and the driver is asked now whether it lets new programs in; once that is known
+  // source() tells it. What has changed is told by on_inventory.
+  virtual void look_again() = 0;
+  // An operator says that the GPU is well again: what was held against it is forgotten, and it is judged
+  // anew.
+  virtual void absolve(uint32_t index) = 0;
+  // What the log of an earlier run says of a GPU in this boot: an XID after which it must not be used. After
+  // discover().
+  virtual void remember_xid(uint32_t index, uint64_t code) = 0;
+
   // The last known state; nullptr for an index that discover() did not report. Valid until the next return
   // to the reactor.
   virtual const GpuStatus* status(uint32_t index) const = 0;
@@ -123,6 +157,9 @@ class GpuHost {
   // At most one of each; an empty function ends it.
   virtual void on_health(HealthCallback changed) = 0;
   virtual void on_reading(ReadingCallback arrived) = 0;
+  virtual void on_xid(XidCallback happened) = 0;
+  // discover() would answer something else than it did: somebody has changed something outside Tranche.
+  virtual void on_inventory(std::function<void()> changed) = 0;
 };
 
 }  // namespace tranche

@@ -36,7 +36,15 @@ namespace tranche::nvml {
   X(nvlink_state, "nvmlDeviceGetNvLinkState")                    \
   X(nvlink_remote, "nvmlDeviceGetNvLinkRemotePciInfo")           \
   X(clocks_reasons, "nvmlDeviceGetCurrentClocksEventReasons")    \
-  X(remapped_rows, "nvmlDeviceGetRemappedRows")
+  X(remapped_rows, "nvmlDeviceGetRemappedRows")                  \
+  X(event_set_create, "nvmlEventSetCreate")                      \
+  X(register_events, "nvmlDeviceRegisterEvents")                 \
+  X(event_wait, "nvmlEventSetWait")                              \
+  X(virtualization_mode, "nvmlDeviceGetVirtualizationMode")      \
+  X(field_values, "nvmlDeviceGetFieldValues")                    \
+  X(mig_device, "nvmlDeviceGetMigDeviceHandleByIndex")           \
+  X(mig_attributes, "nvmlDeviceGetAttributes")                   \
+  X(mig_ids, "nvmlDeviceGetGpuInstanceId")
 
 enum class Call : uint32_t {
 #define TRANCHE_NVML_CALL_VALUE(name, text) name,

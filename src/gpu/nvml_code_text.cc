@@ -41,7 +41,8 @@ std::string code_text(Code code) {
     case Code::operating_system:
       return "the operating system or a cgroup blocks the GPU's device node";
     case Code::library_version_mismatch:
-      return "the driver's library and kernel module differ in version";
+      return "the driver's library and kernel module differ in version; reboot the machine, jobs wait until "
+             "then";
     case Code::in_use:
       return "the GPU is in use";
     case Code::memory:

@@ -28,6 +28,7 @@ NvmlHost::NvmlHost(Reactor& reactor, NvmlHostOptions options)
       reaper_(reactor),
       restart_delay_(options_.restart_delay_min),
       indices_retry_delay_(options_.retry_delay_min),
+      probe_(reactor, reaper_),
       alive_(std::make_shared<NvmlHost*>(this)) {
   TRANCHE_ASSERT(!options_.sampler_program.empty());
   // A healthy GPU must have had the time to answer before one that is stuck is compared with it.
@@ -53,12 +54,7 @@ void NvmlHost::start_sampler() {
     if (!discovered_) return fail_inventory(ErrorCode::unavailable, reason);
     return restart(reason, false);
   }
-  std::vector<std::string> arguments{"--period-ms",   milliseconds(options_.sample_period),
-                                     "--progress-ms", milliseconds(options_.progress_period),
-                                     "--proc-root",   options_.proc_root,
-                                     "--sysfs-root",  options_.sysfs_root};
-  if (!options_.library_dir.empty())
-    arguments.insert(arguments.end(), {"--library-dir", options_.library_dir});
+  std::vector<std::string> arguments = sampler_arguments();
   for (const uint32_t index : skip_indices_) {
     arguments.insert(arguments.end(), {"--skip-index", std::to_string(index)});
   }
@@ -67,6 +63,7 @@ void NvmlHost::start_sampler() {
   }
   arriving_gpus_.clear();
   arriving_problems_.clear();
+  arriving_mig_devices_.clear();
   started_at_ = now();
   phase_ = Phase::kInventory;
   auto link = SamplerLink::start(reactor_, reaper_, *this, options_.sampler_program, std::move(arguments));
@@ -85,6 +82,17 @@ void NvmlHost::start_sampler() {
     if (!discovered_) return fail_inventory(ErrorCode::timed_out, reason);
     restart(reason, false);
   });
+}
+
+std::vector<std::string> NvmlHost::sampler_arguments() const {
+  std::vector<std::string> arguments{"--period-ms",   milliseconds(options_.sample_period),
+                                     "--progress-ms", milliseconds(options_.progress_period),
+                                     "--proc-root",   options_.proc_root,
+                                     "--sysfs-root",  options_.sysfs_root,
+                                     "--dev-root",    options_.dev_root};
+  if (!options_.library_dir.empty())
+    arguments.insert(arguments.end(), {"--library-dir", options_.library_dir});
+  return arguments;
 }
 
 void NvmlHost::stop_sampler() {
@@ -176,13 +184,29 @@ void NvmlHost::inventory_ended() {
   }
   arriving_gpus_.clear();
   arriving_problems_.clear();
+  arriving_mig_devices_.clear();
+}
+
+void NvmlHost::mig_device_arrived(const sampler::MigDevice& message) {
+  constexpr size_t kMigDevicesMax = 16 * sampler::kGpusMax;
+  if (phase_ == Phase::kInventory && arriving_mig_devices_.size() < kMigDevicesMax) {
+    arriving_mig_devices_.push_back(message);
+  }
+}
+
+DiscoveredGpu NvmlHost::describe(const sampler::Gpu& message) const {
+  DiscoveredGpu gpu = discovered_gpu(message);
+  for (const sampler::MigDevice& device : arriving_mig_devices_) {
+    if (device.gpu == message.index) gpu.mig_devices.push_back(mig_device(device));
+  }
+  return gpu;
 }
 
 void NvmlHost::adopt_first_inventory() {
   inventory_.driver_version = arriving_driver_version_;
   std::set<std::string> uuids;
   for (const sampler::Gpu& message : arriving_gpus_) {
-    DiscoveredGpu gpu = discovered_gpu(message);
+    DiscoveredGpu gpu = describe(message);
     const bool usable = gpu.index < sampler::kGpusMax && !gpu.uuid.empty() && uuids.insert(gpu.uuid).second &&
                         (inventory_.gpus.empty() || inventory_.gpus.back().index < gpu.index);
     if (usable) inventory_.gpus.push_back(std::move(gpu));
@@ -199,6 +223,7 @@ void NvmlHost::adopt_first_inventory() {
     inventory_.problems.push_back(problem_text(problem));
   }
   discovered_ = true;
+  arm_probe();
   const std::vector<InventoryCallback> waiting = std::exchange(waiting_for_inventory_, {});
   for (const InventoryCallback& done : waiting) {
     post([this, done] { done(GpuInventory(inventory_)); });
@@ -206,11 +231,16 @@ void NvmlHost::adopt_first_inventory() {
 }
 
 void NvmlHost::adopt_later_inventory() {
+  bool changed = inventory_.driver_version != arriving_driver_version_;
+  inventory_.driver_version = arriving_driver_version_;
   for (auto& [index, device] : devices_) {
     device.sampler_index.reset();
     device.answered_at = now();
+    device.layout.reset();
     for (const sampler::Gpu& message : arriving_gpus_) {
-      if (sampler::field_text(message.uuid) == device.gpu.uuid) device.sampler_index = message.index;
+      if (sampler::field_text(message.uuid) != device.gpu.uuid) continue;
+      device.sampler_index = message.index;
+      changed = adopt_change(device, message) || changed;
     }
     if (device.sampler_index) continue;
     // Not described, for a reason that is given, or not there at all. The driver's numbers are the same as
@@ -222,6 +252,22 @@ void NvmlHost::adopt_later_inventory() {
         problem == arriving_problems_.end() || problem->code == static_cast<int32_t>(nvml::Code::gpu_is_lost);
     apply(device, lost ? device.judge.missing() : device.judge.silent(problem_text(*problem)));
   }
+  if (changed && inventory_changed_) post([this] { inventory_changed_(); });
+}
+
+// One that is not asked is not described either, and stays as it was known. Links name indices that stay, and
+// are as they were: boards do not wander.
+bool NvmlHost::adopt_change(Device& device, const sampler::Gpu& message) {
+  if (device.skipped) return false;
+  DiscoveredGpu found = describe(message);
+  found.index = device.gpu.index;
+  found.links = device.gpu.links;
+  if (found == device.gpu) return false;
+  device.gpu = found;
+  for (DiscoveredGpu& listed : inventory_.gpus) {
+    if (listed.index == found.index) listed = found;
+  }
+  return true;
 }
 
 // --- Readings -------------------------------------------------------------------------------------------
@@ -289,7 +335,11 @@ void NvmlHost::reading_arrived(const sampler::Reading& message) {
                                         .call = call,
                                         .clocks_event_reasons = message.clocks_event_reasons,
                                         .rows_pending = message.rows_pending != 0,
-                                        .rows_failure = message.rows_failure != 0}));
+                                        .rows_failure = message.rows_failure != 0,
+                                        .recovery_action = (message.known & sampler::kKnownRecovery) != 0
+                                                               ? std::optional(message.recovery_action)
+                                                               : std::nullopt}));
+  judge_nodes(*device, message.nodes_missing, message.known);
   if (device->judge.verdict().health == Health::ok) device->retry_delay = options_.retry_delay_min;
   // Now that one has answered, those that are not asked because they had hung are known to be alone in it.
   for (auto& [index, other] : devices_) {
@@ -297,7 +347,9 @@ void NvmlHost::reading_arrived(const sampler::Reading& message) {
     other.blame_confirmed = true;
     apply(other, other.judge.silent(other.stuck_reason));
   }
-  if (reading_arrived_callback_) reading_arrived_callback_(device->gpu.index);
+  const uint32_t index = device->gpu.index;
+  note_layout(*device, message);  // may end the sampler
+  if (reading_arrived_callback_) reading_arrived_callback_(index);
 }
 
 void NvmlHost::apply(Device& device, std::optional<GpuHealthJudge::Verdict> verdict) {
@@ -318,7 +370,10 @@ const GpuStatus* NvmlHost::status(uint32_t index) const {
 }
 
 GpuSourceStatus NvmlHost::source() const {
-  return {.answering = phase_ == Phase::kSampling, .restarts = restarts_, .problem = problem_};
+  return {.answering = phase_ == Phase::kSampling,
+          .restarts = restarts_,
+          .problem = problem_,
+          .driver_problem = driver_problem_};
 }
 
 // --- Checks ---------------------------------------------------------------------------------------------

@@ -8,6 +8,10 @@
 // ends, is started again with growing delays. If killed samplers cannot end (a thread is uninterruptible in
 // the kernel), a few are tolerated and then no more are started until one goes.
 //
+// How a change from outside is met. Each reading carries a fingerprint of the GPU's minor number and MIG
+// layout; when it differs, the sampler is started again and describes everything anew. Whether the driver
+// still lets new programs in is asked by a process that comes and goes (DriverProbe).
+//
 // A callback must not destroy the host; it may call anything else of it.
 #pragma once
 
@@ -16,6 +20,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "gpu/driver_probe.h"
 #include "gpu/gpu_health.h"
 #include "gpu/gpu_host.h"
 #include "gpu/nvml_calls.h"
@@ -28,6 +33,7 @@ struct NvmlHostOptions {
   std::string library_dir;      // driver.library_dir of the configuration; empty: the dynamic linker's choice
   std::string proc_root = "/proc";
   std::string sysfs_root = "/sys";
+  std::string dev_root = "/dev";  // empty: device nodes are not looked at
   Duration sample_period = kSecond;
   Duration progress_period = 250 * kMillisecond;
   Duration progress_deadline =
@@ -38,6 +44,7 @@ struct NvmlHostOptions {
   Duration check_deadline = 2 * kSecond;
   Duration restart_delay_min = kSecond, restart_delay_max = kMinute;
   Duration retry_delay_min = kMinute, retry_delay_max = 16 * kMinute;  // of a GPU that is not asked any more
+  Duration probe_period = 30 * kSecond;
 };
 
 class NvmlHost final : public GpuHost, private SamplerLink::Observer {
@@ -49,10 +56,20 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   void check_now(uint32_t index, CheckCallback done) override;
   const GpuStatus* status(uint32_t index) const override;
   GpuSourceStatus source() const override;
+  void look_again() override;
+  void absolve(uint32_t index) override;
+  void remember_xid(uint32_t index, uint64_t code) override;
+  void on_xid(XidCallback happened) override { xid_happened_ = std::move(happened); }
+  void on_inventory(std::function<void()> changed) override { inventory_changed_ = std::move(changed); }
   void on_health(HealthCallback changed) override { health_changed_ = std::move(changed); }
   void on_reading(ReadingCallback arrived) override { reading_arrived_callback_ = std::move(arrived); }
 
  private:
+  // A program's error, and whose program it was if only one user's were there.
+  struct GpuJobFault {
+    Duration at;
+    std::optional<uid_t> uid;
+  };
   enum class Phase { kIdle, kInventory, kSampling, kWaiting };
 
   struct Device {
@@ -66,13 +83,17 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
     std::string stuck_reason;               // why it is skipped or does not answer; empty: it is asked
     Duration retry_delay;
     Reactor::Handle retry;
+    std::optional<uint64_t> layout;           // of the first reading after it was described
+    std::vector<GpuJobFault> faults_of_jobs;  // of the last day, oldest first; bounded
   };
 
   // What arrives from the sampler.
   void inventory_arrived(const sampler::Inventory& message) override;
   void gpu_arrived(const sampler::Gpu& message) override;
   void gpu_problem_arrived(const sampler::GpuProblem& message) override;
+  void mig_device_arrived(const sampler::MigDevice& message) override;
   void inventory_ended() override;
+  void xid_arrived(const sampler::Xid& message) override;
   void reading_arrived(const sampler::Reading& message) override;
   void user_name_arrived(const sampler::UserName& message) override;
   void progress_arrived(const sampler::Progress& message) override;
@@ -89,6 +110,15 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   void judge_sampling_progress(const sampler::Progress& message);
   void leave_out(uint32_t index, nvml::Call call, const std::string& reason);
   void skip(Device& device, const std::string& reason);
+  // The GPU as the sampler describes it now, with its MIG devices; its index stays.
+  DiscoveredGpu describe(const sampler::Gpu& message) const;
+  bool adopt_change(Device& device, const sampler::Gpu& message);
+  void note_layout(Device& device, const sampler::Reading& message);
+  void judge_nodes(Device& device, uint32_t nodes_missing, uint32_t known);
+  void judge_job_fault(Device& device);
+  void arm_probe();
+  void driver_answered(const DriverProbe::Answer& answer);
+  std::vector<std::string> sampler_arguments() const;
   // Without those that were blamed the driver hangs all the same, so they had only waited for somebody else.
   void absolve_unconfirmed();
   void retry(Device& device);
@@ -113,12 +143,19 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   Duration indices_retry_delay_;
   Reactor::Handle silence_timer_, inventory_timer_, restart_timer_, indices_retry_;
 
+  DriverProbe probe_;
+  Reactor::Handle probe_timer_;
+  Duration probe_not_before_;
+  Duration gone_retry_at_, gone_retry_delay_;  // when GPUs that are gone are looked for again
+  std::string driver_problem_;                 // why no new program can use the driver, or ""
+
   bool discovered_ = false;
   GpuInventory inventory_;                   // as discover() answers it
   std::map<uint32_t, Device> devices_;       // by index
   std::set<uint32_t> skip_indices_;          // GPUs that hung while being described
   std::vector<sampler::Gpu> arriving_gpus_;  // of the inventory that is being taken
   std::vector<sampler::GpuProblem> arriving_problems_;
+  std::vector<sampler::MigDevice> arriving_mig_devices_;
   std::string arriving_driver_version_;
   std::vector<InventoryCallback> waiting_for_inventory_;
 
@@ -133,6 +170,8 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
 
   HealthCallback health_changed_;
   ReadingCallback reading_arrived_callback_;
+  XidCallback xid_happened_;
+  std::function<void()> inventory_changed_;
   std::shared_ptr<NvmlHost*> alive_;  // posted work holds a weak reference to it
 };
 

@@ -2,6 +2,7 @@
 #include "gpu/nvml_host.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gpu/testing/fake_driver.h"
@@ -29,6 +30,8 @@ class NvmlHostTest : public testing::Test {
     options.progress_deadline = 10 * kSecond;
     options.restart_delay_min = 10 * kMillisecond;
     options.retry_delay_min = kHour;
+    options.probe_period = kHour;
+    options.dev_root.clear();  // the fake driver has no nodes
   }
 
   // Turns the loop until `done`; false if it never is. That it turns at all shows that nothing blocks it.
@@ -245,6 +248,127 @@ TEST_F(NvmlHostTest, AGpuThatIsNotListedAnyMoreIsLost) {
   driver.set("count 1\n");
   ASSERT_TRUE(turn_until([&] { return host->status(1)->health == Health::lost; }));
   EXPECT_TRUE(read_again(0));
+}
+
+TEST_F(NvmlHostTest, AnXidOfAProgramIsToldAndTheGpuIsWell) {
+  make_host();
+  std::vector<std::string> xids;
+  host->on_xid([&](uint32_t index, const XidEvent& event) {
+    xids.push_back(std::to_string(index) + " " + std::to_string(event.code) +
+                   (event.of_the_job ? " job" : " gpu"));
+  });
+  ASSERT_TRUE(discover().has_value());
+  driver.set("xid 31 1\nxid 63 0\n");
+  ASSERT_TRUE(turn_until([&] { return xids.size() == 2; }));
+  EXPECT_EQ(xids, (std::vector<std::string>{"1 31 job", "0 63 gpu"}));
+  EXPECT_EQ(host->status(1)->health, Health::ok);
+  EXPECT_EQ(host->status(0)->health, Health::degraded) << "a row waits to be remapped";
+}
+
+TEST_F(NvmlHostTest, AGpuComesBackWhenItsDriverRecommendsNothingAnyMore) {
+  ASSERT_TRUE(discover().has_value());
+  driver.set("xid 95 0\nrecovery 0 1\n");
+  ASSERT_TRUE(turn_until([&] { return host->status(0)->health == Health::failed; }));
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(read_again(0));
+  EXPECT_EQ(host->status(0)->health, Health::failed) << "it answers, and still asks for a reset";
+  driver.set("xid 95 0\n");
+  ASSERT_TRUE(turn_until([&] { return host->status(0)->health == Health::ok; }));
+  EXPECT_EQ(edges, (std::vector<std::string>{"0 failed", "0 ok"}));
+}
+
+TEST_F(NvmlHostTest, WithoutTheDriversVerdictAnXidStandsUntilAnOperatorAbsolves) {
+  options.library_dir = fake_nvml_directory("2");  // has neither the field nor events
+  ASSERT_TRUE(discover().has_value());
+  host->remember_xid(1, 119);
+  EXPECT_EQ(host->status(1)->health, Health::failed);
+  for (int i = 0; i < 6; ++i) ASSERT_TRUE(read_again(1));
+  EXPECT_EQ(host->status(1)->health, Health::failed) << "good readings do not disprove it";
+  host->absolve(1);
+  EXPECT_EQ(host->status(1)->health, Health::ok);
+  EXPECT_EQ(edges, (std::vector<std::string>{"1 failed", "1 ok"}));
+}
+
+TEST_F(NvmlHostTest, AMissingDeviceNodeFailsTheGpuUntilItIsThere) {
+  char folder[] = "/tmp/fake-dev-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  options.dev_root = folder;
+  const auto make = [&](const char* name) { FakeDriver::touch(options.dev_root + "/" + name); };
+  for (const char* name : {"nvidiactl", "nvidia0", "nvidia1"}) make(name);
+  ASSERT_TRUE(discover().has_value());
+  ASSERT_TRUE(turn_until([&] { return host->status(0)->health == Health::failed; }));
+  EXPECT_NE(host->status(0)->health_reason.find("/dev/nvidia-uvm"), std::string::npos);
+  make("nvidia-uvm");
+  ASSERT_TRUE(turn_until(
+      [&] { return host->status(0)->health == Health::ok && host->status(1)->health == Health::ok; }));
+  for (const char* name : {"nvidiactl", "nvidia0", "nvidia1", "nvidia-uvm"}) {
+    ::unlink((options.dev_root + "/" + name).c_str());
+  }
+  ::rmdir(folder);
+}
+
+TEST_F(NvmlHostTest, AChangeFromOutsideIsNoticedAndDescribed) {
+  make_host();
+  int changes = 0;
+  host->on_inventory([&] { ++changes; });
+  ASSERT_TRUE(discover().has_value());
+  ASSERT_TRUE(read_again(1));
+  driver.set("minor 1 7\n");
+  ASSERT_TRUE(turn_until([&] { return changes == 1; }));
+  auto inventory = discover();
+  ASSERT_TRUE(inventory.has_value());
+  EXPECT_EQ(inventory->gpus[1].minor, 7u);
+  EXPECT_EQ(inventory->gpus[1].index, 1u);
+  ASSERT_TRUE(read_again(1));
+  driver.set("minor 1 7\nmig 0 MIG-a MIG-b\n");
+  ASSERT_TRUE(turn_until([&] { return changes == 2; }));
+  inventory = discover();
+  EXPECT_EQ(inventory->gpus[0].mig_enabled, true);
+  ASSERT_EQ(inventory->gpus[0].mig_devices.size(), 2u);
+  EXPECT_EQ(inventory->gpus[0].mig_devices[1].uuid, "MIG-b");
+  EXPECT_EQ(inventory->gpus[0].mig_devices[1].gpu_instance, 2u);
+  EXPECT_EQ(inventory->gpus[0].mig_devices[1].memory, MiB(9984));
+  EXPECT_TRUE(edges.empty()) << "a change is no illness: " << edges.front();
+}
+
+TEST_F(NvmlHostTest, AVirtualGuestIsKnownAsSuch) {
+  driver.set("guest 1 1\n");
+  const auto inventory = discover();
+  ASSERT_TRUE(inventory.has_value());
+  EXPECT_FALSE(inventory->gpus[0].virtual_guest);
+  EXPECT_TRUE(inventory->gpus[1].virtual_guest);
+}
+
+TEST_F(NvmlHostTest, ADriverThatLetsNobodyInFailsEveryGpuWhileOldReadingsGoOn) {
+  ASSERT_TRUE(discover().has_value());
+  ASSERT_TRUE(read_again(0));
+  driver.set("code init * 18\n");
+  host->look_again();
+  ASSERT_TRUE(turn_until([&] { return host->status(0)->health == Health::failed; }));
+  EXPECT_EQ(host->status(1)->health, Health::failed);
+  EXPECT_NE(host->source().driver_problem.find("reboot"), std::string::npos) << host->source().driver_problem;
+  EXPECT_TRUE(host->source().answering);
+  EXPECT_TRUE(read_again(0)) << "what runs is still seen";
+  driver.set("");
+  ASSERT_TRUE(turn_until([&] {
+    host->look_again();
+    return host->status(0)->health == Health::ok && host->status(1)->health == Health::ok;
+  }));
+  EXPECT_EQ(host->source().driver_problem, "");
+  EXPECT_EQ(host->source().restarts, 0u);
+}
+
+TEST_F(NvmlHostTest, WindowsSubsystemForLinuxIsRefused) {
+  char folder[] = "/tmp/fake-proc-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  options.proc_root = folder;
+  ASSERT_EQ(::mkdir((options.proc_root + "/sys").c_str(), 0755), 0);
+  ASSERT_EQ(::mkdir((options.proc_root + "/sys/kernel").c_str(), 0755), 0);
+  FakeDriver::touch(options.proc_root + "/sys/kernel/osrelease", "5.15.153.1-microsoft-standard-WSL2\n");
+  const auto inventory = discover();
+  ASSERT_FALSE(inventory.has_value());
+  EXPECT_NE(inventory.error().message().find("Windows Subsystem for Linux"), std::string::npos);
+  ::unlink((options.proc_root + "/sys/kernel/osrelease").c_str());
+  for (const char* name : {"/sys/kernel", "/sys", ""}) ::rmdir((options.proc_root + name).c_str());
 }
 
 TEST_F(NvmlHostTest, ADriverThatHangsAtTheStartIsAnErrorInTime) {

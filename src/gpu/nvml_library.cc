@@ -40,6 +40,15 @@ struct Functions {
   int32_t (*nvlink_remote)(Device, uint32_t, PciInfo*);
   int32_t (*clocks_reasons)(Device, unsigned long long*);
   int32_t (*remapped_rows)(Device, uint32_t*, uint32_t*, uint32_t*, uint32_t*);
+  int32_t (*virtualization_mode)(Device, uint32_t*);
+  int32_t (*field_values)(Device, int32_t, FieldValue*);
+  int32_t (*mig_device)(Device, uint32_t, Device*);
+  int32_t (*attributes)(Device, Attributes*);
+  int32_t (*gpu_instance_id)(Device, uint32_t*);
+  int32_t (*compute_instance_id)(Device, uint32_t*);
+  int32_t (*event_set_create)(EventSet*);
+  int32_t (*register_events)(Device, unsigned long long, EventSet);
+  int32_t (*event_wait)(EventSet, EventData*, uint32_t);
 };
 
 namespace {
@@ -105,6 +114,15 @@ void resolve_all(void* library, Functions& f) {
   resolve(library, f.clocks_reasons,
           {"nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"});
   resolve(library, f.remapped_rows, {"nvmlDeviceGetRemappedRows"});
+  resolve(library, f.virtualization_mode, {"nvmlDeviceGetVirtualizationMode"});
+  resolve(library, f.field_values, {"nvmlDeviceGetFieldValues"});
+  resolve(library, f.mig_device, {"nvmlDeviceGetMigDeviceHandleByIndex"});
+  resolve(library, f.attributes, {"nvmlDeviceGetAttributes_v2"});
+  resolve(library, f.gpu_instance_id, {"nvmlDeviceGetGpuInstanceId"});
+  resolve(library, f.compute_instance_id, {"nvmlDeviceGetComputeInstanceId"});
+  resolve(library, f.event_set_create, {"nvmlEventSetCreate"});
+  resolve(library, f.register_events, {"nvmlDeviceRegisterEvents"});
+  resolve(library, f.event_wait, {"nvmlEventSetWait_v2", "nvmlEventSetWait"});
 }
 
 int64_t boot_nanoseconds() {
@@ -392,6 +410,62 @@ Answer<RemappedRows> NvmlCaller::remapped_rows(Device device) {
   const Code code = invoke(Call::remapped_rows, functions_.remapped_rows, device, &correctable,
                            &uncorrectable, &pending, &failure);
   return {code, {pending == 1, failure == 1}};
+}
+
+Answer<uint32_t> NvmlCaller::virtualization_mode(Device device) {
+  Answer<uint32_t> answer;
+  answer.code = invoke(Call::virtualization_mode, functions_.virtualization_mode, device, &answer.value);
+  return answer;
+}
+
+Answer<uint32_t> NvmlCaller::recovery_action(Device device) {
+  FieldValue value{};
+  value.field = kFieldRecoveryAction;
+  const Code code = invoke(Call::field_values, functions_.field_values, device, 1, &value);
+  return {code == Code::success ? static_cast<Code>(value.code) : code, value.value.u32};
+}
+
+Answer<std::string> NvmlCaller::mig_uuid(Device device, uint32_t number) {
+  Device instance = nullptr;
+  const Code code = invoke(Call::mig_device, functions_.mig_device, device, number, &instance);
+  if (code != Code::success) return {code, {}};
+  return uuid(instance);
+}
+
+Answer<std::vector<MigDevice>> NvmlCaller::mig_devices(Device device) {
+  Answer<std::vector<MigDevice>> answer{Code::success, {}};
+  for (uint32_t number = 0; number < kMigDevicesMax; ++number) {
+    Device instance = nullptr;
+    const Code code = invoke(Call::mig_device, functions_.mig_device, device, number, &instance);
+    if (code == Code::not_found) continue;  // a hole
+    if (code != Code::success) break;       // the end, or no MIG here
+    MigDevice found;
+    const Answer<std::string> name = uuid(instance);
+    if (!name.ok()) continue;  // destroyed since
+    found.uuid = name.value;
+    invoke(Call::mig_ids, functions_.gpu_instance_id, instance, &found.gpu_instance);
+    invoke(Call::mig_ids, functions_.compute_instance_id, instance, &found.compute_instance);
+    invoke(Call::mig_attributes, functions_.attributes, instance, &found.attributes);
+    answer.value.push_back(std::move(found));
+  }
+  return answer;
+}
+
+Answer<EventSet> NvmlCaller::event_set() {
+  Answer<EventSet> answer;
+  answer.code = invoke(Call::event_set_create, functions_.event_set_create, &answer.value);
+  return answer;
+}
+
+Code NvmlCaller::register_xids(Device device, EventSet set) {
+  return invoke(Call::register_events, functions_.register_events, device, kEventXid, set);
+}
+
+Answer<Xid> NvmlCaller::wait_for_xid(EventSet set, uint32_t timeout_milliseconds) {
+  EventData data{};
+  const Code code = invoke(Call::event_wait, functions_.event_wait, set, &data, timeout_milliseconds);
+  if (code == Code::success && (data.type & kEventXid) == 0) return {Code::timeout, {}};  // of another kind
+  return {code, {data.device, data.data}};
 }
 
 }  // namespace tranche::nvml

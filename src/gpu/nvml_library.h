@@ -47,6 +47,16 @@ struct ComputeCapability {
 struct RemappedRows {
   bool pending = false, failure = false;
 };
+struct Xid {
+  Device device = nullptr;
+  uint64_t code = 0;
+};
+struct MigDevice {
+  std::string uuid;
+  uint32_t gpu_instance = 0, compute_instance = 0;
+  Attributes attributes{};
+};
+inline constexpr uint32_t kMigDevicesMax = 16;  // of one GPU: the finest layout of any board has 7
 
 inline constexpr size_t kProcessesMax = 4096;  // of one list
 inline constexpr size_t kCpuSetWords = 64;     // 4096 processors
@@ -97,6 +107,16 @@ class NvmlCaller {
   Answer<bool> joined_by_nvlink(Device first, Device second);
   Answer<uint64_t> clocks_event_reasons(Device device);
   Answer<RemappedRows> remapped_rows(Device device);
+  Answer<uint32_t> virtualization_mode(Device device);
+  Answer<uint32_t> recovery_action(Device device);
+  // By their numbers, holes left out; empty while MIG is off.
+  Answer<std::vector<MigDevice>> mig_devices(Device device);
+  Answer<std::string> mig_uuid(Device device, uint32_t number);
+
+  Answer<EventSet> event_set();
+  Code register_xids(Device device, EventSet set);
+  // Waits for the next XID; the answer is `timeout` when there was none.
+  Answer<Xid> wait_for_xid(EventSet set, uint32_t timeout_milliseconds);
 
  private:
   template <class Function, class... Arguments>

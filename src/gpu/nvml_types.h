@@ -98,6 +98,40 @@ inline constexpr uint32_t kTopologyHostBridge = 30;
 inline constexpr uint32_t kTopologyNode = 40;
 inline constexpr uint32_t kTopologySystem = 50;
 
+// nvmlEventData_t; the first version ends before the instances.
+struct EventData {
+  Device device;
+  unsigned long long type, data;
+  uint32_t gpu_instance, compute_instance;
+};
+struct EventSetOpaque;
+using EventSet = EventSetOpaque*;
+inline constexpr unsigned long long kEventXid = 0x8;
+
+// nvmlFieldValue_t
+struct FieldValue {
+  uint32_t field, scope;
+  long long timestamp, latency;
+  uint32_t type;
+  int32_t code;
+  union {
+    double real;
+    uint32_t u32;
+    unsigned long long u64;
+  } value;
+};
+inline constexpr uint32_t kFieldRecoveryAction = 230;  // NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+
+// nvmlGpuVirtualizationMode_t
+inline constexpr uint32_t kVirtualizationNone = 0, kVirtualizationPassthrough = 1, kVirtualizationGuest = 2;
+
+// nvmlDeviceAttributes_t
+struct Attributes {
+  uint32_t multiprocessors, copy_engines, decoders, encoders, jpeg, optical_flow;
+  uint32_t gpu_instance_slices, compute_instance_slices;
+  unsigned long long memory_mib;
+};
+
 // nvmlClocksEventReasons that mean that something is wrong with board or room, not just a power limit.
 inline constexpr uint64_t kClocksHardwareSlowdown = 0x08;
 inline constexpr uint64_t kClocksHardwareThermal = 0x40;
@@ -106,6 +140,7 @@ inline constexpr uint64_t kClocksPowerBrake = 0x80;
 static_assert(sizeof(MemoryV1) == 24 && sizeof(MemoryV2) == 40 && sizeof(PciInfo) == 68);
 static_assert(sizeof(ProcessV1) == 16 && sizeof(ProcessV2) == 24 && sizeof(ProcessV3Long) == 32);
 static_assert(offsetof(ProcessV3Long, used_protected_memory) == 24);
+static_assert(sizeof(EventData) == 32 && sizeof(FieldValue) == 40 && sizeof(Attributes) == 40);
 static_assert(kMemoryV2Version == 0x02000028);
 
 }  // namespace tranche::nvml

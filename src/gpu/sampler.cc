@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <thread>
 #include <utility>
 
 #include "gpu/topology.h"
+#include "linux/files.h"
 
 namespace tranche {
 
@@ -21,11 +23,26 @@ using nvml::Code;
 namespace {
 
 constexpr size_t kChecksPendingMax = 256;
+constexpr uint32_t kXidWaitMilliseconds = 1000;
 
 int64_t boot_nanoseconds() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+constexpr std::string_view kWslText =
+    "this is the Windows Subsystem for Linux, whose GPU has no device node of its own and so cannot be given "
+    "to "
+    "one job and kept from another; install Tranche on Linux itself";
+
+bool runs_under_wsl(const std::string& proc_root) {
+  const auto release = read_file(proc_root + "/sys/kernel/osrelease", 256);
+  if (!release) return false;
+  std::string text = *release;
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text.find("microsoft") != std::string::npos || text.find("wsl") != std::string::npos;
 }
 
 std::string failure_text(Call call, Code code) {
@@ -109,28 +126,35 @@ void Sampler::take_inventory() {
   nvml::CallInFlight& in_flight = inventory_in_flight_;
   in_flight.entered.store(boot_nanoseconds(), std::memory_order_relaxed);
   in_flight.call.store(Call::load_library, std::memory_order_release);
+  const bool is_wsl = runs_under_wsl(options_.roots.proc);
   auto library = nvml::NvmlLibrary::open(options_.library_dir);
   in_flight.call.store(Call::none, std::memory_order_release);
   sampler::Inventory inventory;
-  if (!library) {
+  if (is_wsl || !library) {
     inventory.code = static_cast<int32_t>(Code::library_not_found);
-    sampler::set_field(inventory.problem, library.error().message());
+    sampler::set_field(inventory.problem, is_wsl ? std::string(kWslText) : library.error().message());
     return send(inventory, sampler::Kind::inventory, 0, false);
   }
   library_ = std::move(*library);
   nvml::NvmlCaller nvml(*library_, in_flight);
   const std::string problem = start_driver(nvml, inventory);
-  if (!problem.empty()) {
+  if (!problem.empty() || options_.probe) {
     sampler::set_field(inventory.problem, problem);
     return send(inventory, sampler::Kind::inventory, 0, false);
   }
   Found found;
   for (uint32_t index = 0; index < inventory.gpu_count; ++index) describe(nvml, index, found);
   describe_links(nvml, found);
+  describe_mig(nvml, found);
   {
     // Before the daemon hears of the GPUs, since it may ask at once; the threads find its questions waiting.
     const std::lock_guard lock(workers_mutex_);
     workers_ = std::move(found.workers);
+  }
+  const auto events = nvml.event_set();
+  if (events.ok()) {
+    xids_ = events.value;
+    std::thread([this] { watch_xids(); }).detach();
   }
   send_inventory(inventory, found);
   for (const auto& worker : workers_) std::thread([this, &worker = *worker] { work(worker); }).detach();
@@ -214,11 +238,54 @@ void Sampler::describe_links(nvml::NvmlCaller& nvml, Found& found) {
 void Sampler::send_inventory(sampler::Inventory& inventory, Found& found) {
   send(inventory, sampler::Kind::inventory, 0, false);
   for (const auto& gpu : found.gpus) send(*gpu, sampler::Kind::gpu, 0, false);
+  for (sampler::MigDevice& instance : found.mig_devices) send(instance, sampler::Kind::mig_device, 0, false);
   for (sampler::GpuProblem& problem : found.problems) send(problem, sampler::Kind::gpu_problem, 0, false);
   struct End {
     sampler::Header header;
   } end;
   send(end, sampler::Kind::inventory_end, 0, false);
+}
+
+void Sampler::describe_mig(nvml::NvmlCaller& nvml, Found& found) {
+  for (size_t i = 0; i < found.gpus.size(); ++i) {
+    if (found.workers[i]->paused || found.gpus[i]->mig_enabled == 0) continue;
+    inventory_gpu_.store(found.gpus[i]->index, std::memory_order_relaxed);
+    for (const nvml::MigDevice& device : nvml.mig_devices(found.workers[i]->device).value) {
+      sampler::MigDevice message;
+      message.gpu = found.gpus[i]->index;
+      message.gpu_instance = device.gpu_instance;
+      message.compute_instance = device.compute_instance;
+      message.multiprocessors = device.attributes.multiprocessors;
+      message.gpu_instance_slices = device.attributes.gpu_instance_slices;
+      message.compute_instance_slices = device.attributes.compute_instance_slices;
+      message.memory_mib = device.attributes.memory_mib;
+      sampler::set_field(message.uuid, device.uuid);
+      found.mig_devices.push_back(message);
+    }
+    inventory_gpu_.store(sampler::kNoGpu, std::memory_order_relaxed);
+  }
+}
+
+// Each GPU's own thread registers it, since that may not return. A driver without events is asked no more.
+void Sampler::watch_xids() {
+  nvml::NvmlCaller nvml(*library_, xids_in_flight_);
+  while (true) {
+    const auto event = nvml.wait_for_xid(xids_, kXidWaitMilliseconds);
+    if (event.code == Code::timeout) continue;
+    if (event.code == Code::function_not_found) return;
+    if (!event.ok()) {  // also when one of the GPUs is lost: what others tell is wanted all the same
+      std::this_thread::sleep_for(std::chrono::milliseconds(kXidWaitMilliseconds));
+      continue;
+    }
+    const auto known = std::find_if(workers_.begin(), workers_.end(),
+                                    [&](const auto& worker) { return worker->device == event.value.device; });
+    if (known == workers_.end()) continue;
+    sampler::Xid message;
+    message.gpu = (*known)->gpu;
+    message.code = event.value.code;
+    message.seen_at = boot_nanoseconds();
+    send(message, sampler::Kind::xid, 0, false);
+  }
 }
 
 void Sampler::work(Worker& worker) {
@@ -240,6 +307,9 @@ void Sampler::work(Worker& worker) {
       }
       checks.clear();
       std::swap(checks, worker.checks);
+    }
+    if (xids_ != nullptr && !worker.told_of_xids) {
+      worker.told_of_xids = nvml.register_xids(worker.device, xids_) != Code::gpu_is_lost;
     }
     // All who asked before this look are answered by it.
     const bool thorough = SteadyClock::now() >= next;

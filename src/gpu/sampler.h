@@ -26,6 +26,7 @@ struct SamplerOptions {
   ReaderRoots roots;
   std::set<uint32_t> skip_indices;   // not even described
   std::set<std::string> skip_uuids;  // asked for nothing but its UUID until `resume`
+  bool probe = false;                // only whether the driver lets a new process in, then nothing more
 };
 
 class Sampler {
@@ -44,7 +45,8 @@ class Sampler {
     std::condition_variable wake;
     std::vector<uint64_t> checks;  // ids to answer
     bool paused = false;
-    sampler::Reading reading;  // the thread's own
+    bool told_of_xids = false;  // the thread's own: registered for them, or the driver does not offer it
+    sampler::Reading reading;   // the thread's own
   };
 
   void take_inventory();
@@ -53,13 +55,17 @@ class Sampler {
     std::vector<std::unique_ptr<sampler::Gpu>> gpus;
     std::vector<std::unique_ptr<Worker>> workers;
     std::vector<sampler::GpuProblem> problems;
+    std::vector<sampler::MigDevice> mig_devices;
   };
   // Returns why there is no inventory; empty if there is one.
   std::string start_driver(nvml::NvmlCaller& nvml, sampler::Inventory& inventory);
   void describe(nvml::NvmlCaller& nvml, uint32_t index, Found& found);
   void describe_links(nvml::NvmlCaller& nvml, Found& found);
+  void describe_mig(nvml::NvmlCaller& nvml, Found& found);
   void send_inventory(sampler::Inventory& inventory, Found& found);
   void work(Worker& worker);
+  // Tells of XIDs as they happen.
+  void watch_xids();
   void read(Worker& worker, nvml::NvmlCaller& nvml, bool thorough);
   void handle(const sampler::Request& request);
   void report_progress();
@@ -72,6 +78,8 @@ class Sampler {
   std::unique_ptr<nvml::NvmlLibrary> library_;  // set by the inventory thread before any worker starts
   nvml::CallInFlight inventory_in_flight_;
   std::atomic<uint32_t> inventory_gpu_{sampler::kNoGpu};
+  nvml::CallInFlight xids_in_flight_;
+  nvml::EventSet xids_ = nullptr;  // set before any worker starts
   std::mutex workers_mutex_;
   std::vector<std::unique_ptr<Worker>> workers_;
 };

@@ -150,6 +150,10 @@ bool SamplerLink::dispatch(std::span<const std::byte> packet) {
       return deliver(&Observer::gpu_arrived, sizeof(sampler::Gpu));
     case Kind::gpu_problem:
       return deliver(&Observer::gpu_problem_arrived, sizeof(sampler::GpuProblem));
+    case Kind::mig_device:
+      return deliver(&Observer::mig_device_arrived, sizeof(sampler::MigDevice));
+    case Kind::xid:
+      return deliver(&Observer::xid_arrived, sizeof(sampler::Xid));
     case Kind::user_name:
       return deliver(&Observer::user_name_arrived, sizeof(sampler::UserName));
     case Kind::inventory_end:

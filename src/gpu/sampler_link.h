@@ -43,7 +43,9 @@ class SamplerLink {
     virtual void inventory_arrived(const sampler::Inventory& message) = 0;
     virtual void gpu_arrived(const sampler::Gpu& message) = 0;
     virtual void gpu_problem_arrived(const sampler::GpuProblem& message) = 0;
+    virtual void mig_device_arrived(const sampler::MigDevice& message) = 0;
     virtual void inventory_ended() = 0;
+    virtual void xid_arrived(const sampler::Xid& message) = 0;
     virtual void reading_arrived(const sampler::Reading& message) = 0;
     virtual void user_name_arrived(const sampler::UserName& message) = 0;
     virtual void progress_arrived(const sampler::Progress& message) = 0;

@@ -19,7 +19,8 @@ namespace {
 
 constexpr const char* kHelp =
     "Usage: tranche-sampler --socket FD [--library-dir DIR] [--period-ms N] [--progress-ms N]\n"
-    "                       [--proc-root DIR] [--sysfs-root DIR] [--skip-index N]... [--skip-uuid UUID]...\n"
+    "                       [--proc-root DIR] [--sysfs-root DIR] [--dev-root DIR] [--probe 1]\n"
+    "                       [--skip-index N]... [--skip-uuid UUID]...\n"
     "Reads NVML for tranched, which starts it with a socket as descriptor FD. It ends when the socket "
     "closes.\n";
 
@@ -54,6 +55,10 @@ Result<void> apply(SamplerOptions& options, std::string_view name, std::string_v
     options.roots.proc = value;
   } else if (name == "--sysfs-root") {
     options.roots.sysfs = value;
+  } else if (name == "--dev-root") {
+    options.roots.dev = value;
+  } else if (name == "--probe") {
+    options.probe = value == "1";
   } else if (name == "--skip-uuid") {
     options.skip_uuids.emplace(value);
   } else {

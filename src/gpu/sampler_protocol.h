@@ -16,7 +16,7 @@
 
 namespace tranche::sampler {
 
-inline constexpr uint16_t kProtocolVersion = 1;
+inline constexpr uint16_t kProtocolVersion = 2;
 inline constexpr uint32_t kGpusMax = 64;
 inline constexpr uint32_t kProcessesMax = 1024;  // in one reading; what is more leaves the list unknown
 inline constexpr size_t kMessageMax = 65'536;
@@ -31,9 +31,11 @@ enum class Kind : uint16_t {
   gpu = 17,          // Gpu
   gpu_problem = 18,  // GpuProblem
   inventory_end = 19,
-  reading = 20,    // Reading, periodic (id 0) or the answer to the check of that id
-  user_name = 21,  // UserName
-  progress = 22,   // Progress, several times a second while the sampler lives
+  reading = 20,     // Reading, periodic (id 0) or the answer to the check of that id
+  user_name = 21,   // UserName
+  progress = 22,    // Progress, several times a second while the sampler lives
+  xid = 23,         // Xid: the driver has reported an error of the GPU or of a program on it
+  mig_device = 24,  // MigDevice: behind the `gpu` that it is a part of
 };
 
 struct Header {
@@ -66,7 +68,8 @@ struct Link {
 
 // Bits of Gpu::known.
 inline constexpr uint32_t kKnownMinor = 1, kKnownNumaNode = 2, kKnownMig = 4, kKnownComputeCapability = 8,
-                          kKnownPowerLimit = 16, kKnownReserve = 32, kKnownMigCapable = 64;
+                          kKnownPowerLimit = 16, kKnownReserve = 32, kKnownMigCapable = 64,
+                          kKnownVirtualization = 128;
 
 struct Gpu {
   Header header;
@@ -76,7 +79,8 @@ struct Gpu {
   uint64_t memory_reserve = 0;  // bytes
   uint32_t minor = 0;
   int32_t numa_node = -1;
-  uint32_t mig_capable = 0, mig_enabled = 0;
+  uint32_t mig_capable = 0, mig_enabled = 0, mig_pending = 0;
+  uint32_t virtualization = 0;  // nvmlGpuVirtualizationMode_t
   uint32_t compute_major = 0, compute_minor = 0;
   uint32_t power_limit_milliwatts = 0;
   uint32_t link_count = 0;
@@ -85,6 +89,24 @@ struct Gpu {
   char pci_bus_id[32] = {};
   char cpu_affinity[256] = {};
   Link links[kGpusMax] = {};
+};
+
+struct MigDevice {
+  Header header;
+  uint32_t gpu = 0;
+  uint32_t gpu_instance = 0, compute_instance = 0;
+  uint32_t multiprocessors = 0;
+  uint32_t gpu_instance_slices = 0, compute_instance_slices = 0;
+  uint64_t memory_mib = 0;
+  char uuid[96] = {};
+};
+
+struct Xid {
+  Header header;
+  uint32_t gpu = 0;
+  uint32_t reserved = 0;
+  uint64_t code = 0;
+  int64_t seen_at = 0;  // CLOCK_BOOTTIME ns
 };
 
 struct GpuProblem {
@@ -107,7 +129,10 @@ inline constexpr uint32_t kKnownMemory = 1, kKnownStart = 2, kKnownUser = 4;
 
 // Bits of Reading::known.
 inline constexpr uint32_t kKnownMemoryUsed = 1, kKnownUtilisation = 2, kKnownTemperature = 4, kKnownPower = 8,
-                          kKnownProcesses = 16, kKnownClocks = 32, kKnownRows = 64;
+                          kKnownProcesses = 16, kKnownClocks = 32, kKnownRows = 64, kKnownRecovery = 128,
+                          kKnownLayout = 256;
+// Bits of Reading::nodes_missing.
+inline constexpr uint32_t kMissingControlNode = 1, kMissingMemoryNode = 2, kMissingGpuNode = 4;
 
 struct Reading {
   Header header;
@@ -123,6 +148,9 @@ struct Reading {
   uint32_t power_milliwatts = 0;
   uint32_t rows_pending = 0, rows_failure = 0;
   uint32_t process_count = 0;
+  uint32_t nodes_missing = 0;    // device nodes without which no CUDA program starts
+  uint64_t layout = 0;           // differs when minor number, MIG mode or MIG devices do
+  uint32_t recovery_action = 0;  // what the driver recommends; 0: nothing
   uint32_t reserved = 0;
   Process processes[kProcessesMax] = {};  // only process_count of them are sent
 };
@@ -148,9 +176,10 @@ struct Progress {
 };
 
 static_assert(sizeof(Header) == 16 && sizeof(Request) == 24 && sizeof(Inventory) == 624);
-static_assert(sizeof(Gpu) == 16 + 56 + 480 + 8 * kGpusMax);
+static_assert(sizeof(Gpu) == 16 + 64 + 480 + 8 * kGpusMax);
+static_assert(sizeof(MigDevice) == 144 && sizeof(Xid) == 40);
 static_assert(sizeof(GpuProblem) == 32 && sizeof(Process) == 32 && sizeof(UserName) == 88);
-static_assert(offsetof(Reading, processes) == 88 && sizeof(Reading) <= kMessageMax);
+static_assert(offsetof(Reading, processes) == 104 && sizeof(Reading) <= kMessageMax);
 static_assert(sizeof(Activity) == 16 && offsetof(Progress, activities) == 24);
 
 // The message in `packet` if it is one of that type, whole and of this version; a shorter Reading is filled

@@ -25,7 +25,7 @@ TEST(SamplerProtocol, DecodesOnlyWholeMessagesOfItsVersion) {
   EXPECT_EQ(sampler::decode<sampler::Gpu>(good)->index, 3u);
   EXPECT_FALSE(sampler::decode<sampler::Gpu>(std::span(good).first(good.size() - 1)).has_value());
   EXPECT_FALSE(sampler::decode<sampler::Gpu>({}).has_value());
-  message.header.version = 2;
+  message.header.version = sampler::kProtocolVersion + 1;
   EXPECT_FALSE(sampler::decode<sampler::Gpu>(bytes_of(message)).has_value());
   message.header.version = sampler::kProtocolVersion;
   message.header.size = 40;

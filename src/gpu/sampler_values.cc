@@ -43,13 +43,30 @@ DiscoveredGpu discovered_gpu(const sampler::Gpu& message) {
     gpu.links.push_back({message.links[i].peer, link_kind_of(message.links[i].kind)});
   }
   if (known(sampler::kKnownMigCapable)) gpu.mig_capable = message.mig_capable != 0;
-  if (known(sampler::kKnownMig)) gpu.mig_enabled = message.mig_enabled != 0;
+  if (known(sampler::kKnownMig)) {
+    gpu.mig_enabled = message.mig_enabled != 0;
+    gpu.mig_pending = message.mig_pending != 0;
+  }
+  constexpr uint32_t kGuest = 2;  // nvmlGpuVirtualizationMode_t
+  gpu.virtual_guest = known(sampler::kKnownVirtualization) && message.virtualization == kGuest;
   if (known(sampler::kKnownComputeCapability)) {
     gpu.compute_capability_major = message.compute_major;
     gpu.compute_capability_minor = message.compute_minor;
   }
   if (known(sampler::kKnownPowerLimit)) gpu.power_limit_milliwatts = message.power_limit_milliwatts;
   return gpu;
+}
+
+MigDevice mig_device(const sampler::MigDevice& message) {
+  constexpr uint32_t kMultiprocessorsMax = 4096, kSlicesMax = 64;
+  MigDevice device;
+  device.uuid = sampler::field_text(message.uuid);
+  device.gpu_instance = message.gpu_instance;
+  device.compute_instance = message.compute_instance;
+  device.multiprocessors = std::min(message.multiprocessors, kMultiprocessorsMax);
+  device.slices = std::min(message.gpu_instance_slices, kSlicesMax);
+  device.memory = mib_down(std::min(message.memory_mib, kMemoryMaxBytes / kBytesPerMiB) * kBytesPerMiB);
+  return device;
 }
 
 std::string problem_text(const sampler::GpuProblem& message) {

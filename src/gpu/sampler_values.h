@@ -14,6 +14,8 @@ MiB mib_up(uint64_t bytes);
 
 DiscoveredGpu discovered_gpu(const sampler::Gpu& message);
 
+MigDevice mig_device(const sampler::MigDevice& message);
+
 // "GPU 2 is left out: nvmlDeviceGetUUID failed: the GPU has fallen off the bus".
 std::string problem_text(const sampler::GpuProblem& message);
 

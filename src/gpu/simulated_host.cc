@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "gpu/xid_policy.h"
 
 namespace tranche {
 namespace {
@@ -259,6 +260,35 @@ void SimulatedHost::set_health(uint32_t index, Health health, std::string reason
 
 void SimulatedHost::set_inventory_error(std::optional<std::string> message) {
   inventory_error_ = std::move(message);
+}
+
+void SimulatedHost::report_xid(uint32_t index, uint64_t code) {
+  const Health health = xid_health(code);
+  if (xid_happened_) {
+    xid_happened_(index, {.code = code,
+                          .seen_at = reactor_.clock().since_boot(),
+                          .of_the_job = xid_rule(code).class_of == XidClass::job,
+                          .text = xid_reason(code)});
+  }
+  if (health != Health::ok) set_health(index, health, xid_reason(code));
+}
+
+void SimulatedHost::remember_xid(uint32_t index, uint64_t code) {
+  const Health health = xid_health(code);
+  if (health == Health::degraded || health == Health::failed) set_health(index, health, xid_reason(code));
+}
+
+void SimulatedHost::absolve(uint32_t index) {
+  const Device* const device = find(index);
+  if (device == nullptr || !xid_of_reason(device->injected_reason)) return;
+  set_health(index, Health::ok, "");
+}
+
+void SimulatedHost::redescribe(uint32_t index, const std::function<void(DiscoveredGpu&)>& change) {
+  change(find(index)->gpu);
+  reactor_.post([this, alive = std::weak_ptr(alive_)] {
+    if (!alive.expired() && inventory_changed_) inventory_changed_();
+  });
 }
 
 }  // namespace tranche

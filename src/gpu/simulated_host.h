@@ -34,6 +34,11 @@ class SimulatedHost final : public GpuHost {
   void check_now(uint32_t index, CheckCallback done) override;
   const GpuStatus* status(uint32_t index) const override;
   GpuSourceStatus source() const override;
+  void look_again() override {}
+  void absolve(uint32_t index) override;
+  void remember_xid(uint32_t index, uint64_t code) override;
+  void on_xid(XidCallback happened) override { xid_happened_ = std::move(happened); }
+  void on_inventory(std::function<void()> changed) override { inventory_changed_ = std::move(changed); }
   void on_health(HealthCallback changed) override { health_changed_ = std::move(changed); }
   void on_reading(ReadingCallback arrived) override { reading_arrived_ = std::move(arrived); }
 
@@ -49,7 +54,11 @@ class SimulatedHost final : public GpuHost {
   void set_hanging(uint32_t index, bool hanging);                      // this GPU does not answer
   void set_all_hanging(bool hanging);                                  // the driver does not answer at all
   void set_health(uint32_t index, Health health, std::string reason);  // lost, failed, degraded or ok again
-  void set_inventory_error(std::optional<std::string> message);        // discover() fails with this
+  // The driver reports an XID: its consequences for health last until absolve(), or set_health().
+  void report_xid(uint32_t index, uint64_t code);
+  // Somebody has changed what is described (minor number, MIG); its index and UUID stay.
+  void redescribe(uint32_t index, const std::function<void(DiscoveredGpu&)>& change);
+  void set_inventory_error(std::optional<std::string> message);  // discover() fails with this
 
  private:
   struct Device {
@@ -91,6 +100,8 @@ class SimulatedHost final : public GpuHost {
   std::optional<std::string> inventory_error_;
   HealthCallback health_changed_;
   ReadingCallback reading_arrived_;
+  XidCallback xid_happened_;
+  std::function<void()> inventory_changed_;
   Reactor::Handle sampling_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // posted work holds a weak reference to it
 };

@@ -55,6 +55,7 @@ void ApiServer::undrain(Call& call) {
     responder->respond(json_response(200, api::encode(gpu_list(view_source()))));
   };
   parts_.engine.record(GpuUndrained{*gpu, call.caller.user}, std::move(attachment));
+  parts_.gpus.absolve(*gpu);
 }
 
 }  // namespace tranche::machine

@@ -90,6 +90,10 @@ Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool int
   const scheduler::Scheduler& scheduler = parts_.engine.scheduler();
   TRY_ASSIGN(submission.job, admit(request, call.caller, scheduler.policy(), interactive));
   TRY(scheduler.check(submission.job.spec, submission.job.array));
+  if (submission.job.spec.task.gpu.kind == SliceKind::fraction && parts_.gpus.whole_only()) {
+    return fail(ErrorCode::invalid_argument,
+                "this machine's GPUs are virtual ones (vGPU) and can be given whole only: ask for -G 1");
+  }
   TRY_ASSIGN(submission.idempotency, idempotency_key(call.request, call.caller.uid));
   submission.payload.content = api::encode(request);
   submission.payload.hash = sha256_hex(submission.payload.content);

@@ -51,9 +51,11 @@ Result<void> Daemon::recover() {
   failpoint("recovery.restored");
   engine_->resume();
 
-  gpus_ = std::make_unique<GpuManager>(parts_.reactor, *engine_, parts_.gpus, parts_.config.manage);
+  drains_ = std::make_unique<GpuDrains>(*engine_);
+  gpus_ = std::make_unique<GpuManager>(
+      GpuManager::Parts{parts_.reactor, *engine_, parts_.gpus, *drains_, parts_.config.manage, rebooted_});
   sessions_ = std::make_unique<InteractiveSessions>(parts_.reactor, *engine_);
-  releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_);
+  releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_, *drains_);
   runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
                                                            *sessions_, *releases_, parts_.users,
                                                            parts_.config.task_processes_max});

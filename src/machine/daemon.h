@@ -60,6 +60,7 @@ class Daemon {
   UniqueFd state_lock_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<GpuDrains> drains_;
   std::unique_ptr<GpuManager> gpus_;
   std::unique_ptr<InteractiveSessions> sessions_;
   std::unique_ptr<ReleaseWatch> releases_;

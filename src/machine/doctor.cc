@@ -13,11 +13,16 @@ using api::CheckStatus;
 using api::DoctorCheck;
 
 DoctorCheck driver_check(GpuManager& gpus) {
+  gpus.host().look_again();  // for who asks next: the answer takes a moment
   const GpuSourceStatus source = gpus.host().source();
   if (!source.answering) {
     return {
         "driver", CheckStatus::warn, source.problem.empty() ? "no NVIDIA driver answers" : source.problem,
         "install NVIDIA's driver, or set driver.library_dir; `tranche-emulator start` gives emulated GPUs"};
+  }
+  if (!source.driver_problem.empty()) {
+    return {"driver", CheckStatus::fail, source.driver_problem,
+            "jobs wait, and what runs goes on; reboot the machine when it suits"};
   }
   return {"driver", CheckStatus::ok, "version " + gpus.driver_version() + " answers", ""};
 }
@@ -39,6 +44,28 @@ DoctorCheck gpu_check(const Engine& engine, const GpuManager& gpus) {
   if (views.empty())
     return {"gpus", CheckStatus::warn, "there are none", "jobs without GPUs run all the same"};
   return {"gpus", CheckStatus::ok, std::to_string(views.size()) + " usable", ""};
+}
+
+// What the driver has reported of GPUs and programs, since the daemon was started.
+DoctorCheck fault_check(const Engine& engine, const GpuManager& gpus) {
+  std::string text;
+  size_t of_jobs = 0, of_gpus = 0;
+  for (const auto& view : engine.scheduler().gpus()) {
+    for (const GpuManager::Fault& fault : gpus.faults(view.gpu->id)) {
+      ++(fault.xid.of_the_job ? of_jobs : of_gpus);
+      text = "the last on GPU " + std::to_string(view.gpu->index) + ": " + fault.xid.text;
+    }
+  }
+  if (of_jobs + of_gpus == 0) return {"xids", CheckStatus::ok, "none was reported", ""};
+  return {"xids", of_gpus == 0 ? CheckStatus::ok : CheckStatus::warn,
+          std::to_string(of_jobs) + " of programs, " + std::to_string(of_gpus) + " of GPUs; " + text,
+          of_gpus == 0 ? "" : "`tranche gpus --json` lists them; the kernel log has more"};
+}
+
+DoctorCheck sharing_check(const GpuManager& gpus) {
+  if (!gpus.whole_only()) return {"sharing", CheckStatus::ok, "GPUs can be shared", ""};
+  return {"sharing", CheckStatus::ok,
+          "the GPUs are virtual ones of a hypervisor (vGPU): they are given whole only", ""};
 }
 
 DoctorCheck launcher_check(const TaskHost& tasks) {
@@ -97,8 +124,9 @@ DoctorCheck tier_check(const DaemonConfig& config) {
 
 api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuManager& gpus,
                           const TaskHost& tasks, const std::string& journal_trouble) {
-  return {{driver_check(gpus), gpu_check(engine, gpus), launcher_check(tasks),
-           journal_check(config, journal_trouble), cgroup_check(), privilege_check(), tier_check(config)}};
+  return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine, gpus), sharing_check(gpus),
+           launcher_check(tasks), journal_check(config, journal_trouble), cgroup_check(), privilege_check(),
+           tier_check(config)}};
 }
 
 }  // namespace tranche::machine

@@ -3,14 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
+#include "gpu/xid_policy.h"
 #include "linux/log.h"
 
 namespace tranche::machine {
 namespace {
 
 constexpr Duration kAskAgainAfter = kMinute;
-constexpr NodeId kThisNode{1};  // a machine's log has one node
+constexpr Duration kPostponedAgainAfter = 2 * kSecond;
+constexpr size_t kFaultsKept = 16;  // of one GPU
+constexpr NodeId kThisNode{1};      // a machine's log has one node
 
 Node describe_this_machine() {
   Node node;
@@ -26,17 +30,76 @@ Node describe_this_machine() {
 
 }  // namespace
 
-GpuManager::GpuManager(Reactor& reactor, Engine& engine, GpuHost& host, std::vector<std::string> manage)
-    : reactor_(reactor),
-      engine_(engine),
-      host_(host),
-      manage_(std::move(manage)),
-      node_name_(describe_this_machine().name) {
+GpuManager::GpuManager(Parts parts)
+    : reactor_(parts.reactor),
+      engine_(parts.engine),
+      host_(parts.host),
+      drains_(parts.drains),
+      manage_(std::move(parts.manage)),
+      node_name_(describe_this_machine().name),
+      rebooted_(parts.rebooted) {
   for (const auto& view : engine_.scheduler().gpus()) gpus_.insert_or_assign(view.gpu->id, *view.gpu);
   host_.on_health([this](uint32_t index, Health health, const std::string& reason) {
-    const auto id = by_index(index);
-    if (id) engine_.record(HealthChanged{*id, health, reason});
+    health_changed(index, health, reason);
   });
+  host_.on_xid([this](uint32_t index, const XidEvent& event) { xid_happened(index, event); });
+  host_.on_inventory([this] { discover({}); });
+}
+
+std::optional<scheduler::GpuView> GpuManager::view_of(GpuId id) const {
+  for (const auto& view : engine_.scheduler().gpus()) {
+    if (view.gpu->id == id) return view;
+  }
+  return std::nullopt;
+}
+
+void GpuManager::health_changed(uint32_t index, Health health, const std::string& reason) {
+  const auto id = by_index(index);
+  if (!id) return;
+  const auto known = view_of(*id);
+  if (known && known->health == health && (known->reason == reason || known->drained)) return;
+  engine_.record(HealthChanged{*id, health, reason});
+}
+
+void GpuManager::xid_happened(uint32_t index, const XidEvent& event) {
+  const auto id = by_index(index);
+  if (!id) return;
+  Fault fault{.xid = event, .jobs = {}};
+  std::string jobs;
+  if (const auto view = view_of(*id)) {
+    for (const TaskKey& task : view->tasks) {
+      if (std::find(fault.jobs.begin(), fault.jobs.end(), task.job) != fault.jobs.end()) continue;
+      fault.jobs.push_back(task.job);
+      jobs += (jobs.empty() ? "" : " ") + std::to_string(task.job.value());
+    }
+  }
+  log(event.of_the_job ? LogLevel::info : LogLevel::warning, "gpu_xid",
+      {{"gpu", index}, {"xid", event.code}, {"text", event.text}, {"jobs", jobs}});
+  std::vector<Fault>& faults = faults_[*id];
+  if (faults.size() >= kFaultsKept) faults.erase(faults.begin());
+  faults.push_back(std::move(fault));
+}
+
+const std::vector<GpuManager::Fault>& GpuManager::faults(GpuId id) const {
+  static const std::vector<Fault> kNone;
+  const auto found = faults_.find(id);
+  return found == faults_.end() ? kNone : found->second;
+}
+
+void GpuManager::absolve(GpuId id) {
+  const Gpu* const gpu = find(id);
+  if (gpu == nullptr) return;
+  host_.absolve(gpu->index);
+  // What the log says besides may be older than this run of the daemon.
+  const GpuStatus* const status = host_.status(gpu->index);
+  const auto known = view_of(id);
+  if (status == nullptr || !known || known->health == status->health) return;
+  engine_.record(HealthChanged{id, status->health, status->health_reason});
+}
+
+bool GpuManager::whole_only() const {
+  return !inventory_.gpus.empty() && std::all_of(inventory_.gpus.begin(), inventory_.gpus.end(),
+                                                 [](const DiscoveredGpu& gpu) { return gpu.virtual_guest; });
 }
 
 void GpuManager::discover(std::function<void()> done) {
@@ -53,12 +116,25 @@ void GpuManager::take_inventory(Result<GpuInventory> inventory) {
       log(LogLevel::warning, "no_gpus", {{"reason", inventory.error()}});
     }
     problems_ = {inventory.error().message()};
+    fail_all(inventory.error().message());
     again_ = reactor_.at(reactor_.clock().since_boot() + kAskAgainAfter, [this] { discover({}); });
     return;
   }
   inventory_ = std::move(*inventory);
   problems_ = inventory_.problems;
-  record_gpus();
+  record_gpus(!discovered_);
+  discovered_ = true;
+  if (postponed_) {
+    again_ = reactor_.at(reactor_.clock().since_boot() + kPostponedAgainAfter, [this] { discover({}); });
+  }
+}
+
+// Failed, not lost: what was accepted waits for them.
+void GpuManager::fail_all(const std::string& reason) {
+  for (const auto& view : engine_.scheduler().gpus()) {
+    if (view.health == Health::failed || view.health == Health::lost) continue;
+    engine_.record(HealthChanged{view.gpu->id, Health::failed, reason});
+  }
 }
 
 void GpuManager::record_node() {
@@ -69,38 +145,74 @@ void GpuManager::record_node() {
   if (same == known.end() || *same != node) engine_.record(NodeAdded{node});
 }
 
-void GpuManager::record_gpus() {
+void GpuManager::record_gpus(bool first) {
   const auto known = engine_.scheduler().gpus();
   uint32_t next_id = 1;
   for (const auto& view : known) next_id = std::max(next_id, view.gpu->id.value() + 1);
+  const auto find_known = [&](const std::string& uuid) -> const scheduler::GpuView* {
+    const auto same =
+        std::find_if(known.begin(), known.end(), [&](const auto& view) { return view.gpu->uuid == uuid; });
+    return same == known.end() ? nullptr : &*same;
+  };
 
   ids_.clear();
-  std::vector<GpuId> present;
+  postponed_ = false;
+  std::set<GpuId> present;
   for (const DiscoveredGpu& found : inventory_.gpus) {
     if (!manage_.empty() && std::find(manage_.begin(), manage_.end(), found.uuid) == manage_.end()) continue;
-    const auto same = std::find_if(known.begin(), known.end(),
-                                   [&](const auto& view) { return view.gpu->uuid == found.uuid; });
-    ids_[found.index] = same == known.end() ? GpuId(next_id++) : same->gpu->id;
-    present.push_back(ids_[found.index]);
+    const scheduler::GpuView* const same = find_known(found.uuid);
+    ids_[found.index] = same == nullptr ? GpuId(next_id++) : same->gpu->id;
+    present.insert(ids_[found.index]);
   }
   // Ids first: links name them.
-  std::vector<EventPayload> changes;
   for (const DiscoveredGpu& found : inventory_.gpus) {
     if (!ids_.contains(found.index)) continue;
+    const scheduler::GpuView* const same = find_known(found.uuid);
     const Gpu gpu = describe(found, ids_[found.index]);
-    const auto same =
-        std::find_if(known.begin(), known.end(), [&](const auto& view) { return view.gpu->id == gpu.id; });
-    if (same == known.end() || *same->gpu != gpu) changes.push_back(GpuAdded{gpu});
-    if (same != known.end() && same->health != Health::ok)
-      changes.push_back(HealthChanged{gpu.id, Health::ok, ""});
+    record_description(gpu, same);
+    gpus_.insert_or_assign(gpu.id, gpu);
+    if (first && same != nullptr) record_health(*same);
+    record_mig(found, gpu.id);
   }
   for (const auto& view : known) {
-    if (std::find(present.begin(), present.end(), view.gpu->id) != present.end()) continue;
-    if (view.health == Health::lost) continue;
-    changes.push_back(HealthChanged{view.gpu->id, Health::lost, "the driver does not list it any more"});
+    if (present.contains(view.gpu->id) || view.health == Health::lost) continue;
+    engine_.record(HealthChanged{view.gpu->id, Health::lost, "the driver does not list it any more"});
   }
-  for (EventPayload& change : changes) engine_.record(std::move(change));
-  for (const auto& view : engine_.scheduler().gpus()) gpus_.insert_or_assign(view.gpu->id, *view.gpu);
+}
+
+// The log's description is replaced only while nobody holds the GPU, since that begins it anew there; who
+// starts in the meantime is given what is true now (find()).
+void GpuManager::record_description(const Gpu& gpu, const scheduler::GpuView* known) {
+  if (known == nullptr) return engine_.record(GpuAdded{gpu});
+  if (*known->gpu == gpu) return;
+  if (!known->tasks.empty()) {
+    postponed_ = true;
+    return;
+  }
+  engine_.record(GpuAdded{gpu});
+  if (known->drained) engine_.record(GpuDrained{gpu.id, "tranche", known->reason});
+  if (known->health != Health::ok) engine_.record(HealthChanged{gpu.id, known->health, known->reason});
+}
+
+// What an earlier run of the daemon knew.
+void GpuManager::record_health(const scheduler::GpuView& known) {
+  if (known.drained && drains_.is_drained_for(known.gpu->id, DrainCause::release) && known.tasks.empty()) {
+    drains_.remove(known.gpu->id, DrainCause::release);  // it has let go of everything
+  }
+  if (known.health == Health::ok) return;
+  const auto xid = rebooted_ ? std::nullopt : xid_of_reason(known.reason);
+  if (xid && known.health != Health::lost) return host_.remember_xid(known.gpu->index, *xid);
+  engine_.record(HealthChanged{known.gpu->id, Health::ok, ""});
+}
+
+void GpuManager::record_mig(const DiscoveredGpu& found, GpuId id) {
+  if (found.mig_enabled.value_or(false)) {
+    drains_.add(id, DrainCause::mig,
+                "jobs cannot use MIG devices yet; `nvidia-smi -i " + std::to_string(found.index) +
+                    " -mig 0` turns it off");
+  } else if (drains_.is_drained_for(id, DrainCause::mig)) {
+    drains_.remove(id, DrainCause::mig);
+  }
 }
 
 Gpu GpuManager::describe(const DiscoveredGpu& found, GpuId id) const {

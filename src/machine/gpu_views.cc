@@ -84,6 +84,26 @@ void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::
   }
 }
 
+void add_description(const DiscoveredGpu& found, api::GpuStatus& status) {
+  if (found.numa_node >= 0) status.numa_node = found.numa_node;
+  status.cpu_affinity = found.cpu_affinity;
+  for (const PeerLink& link : found.links) status.links.push_back({link.peer, link.kind});
+  status.whole_only = found.virtual_guest;
+  status.mig_enabled = found.mig_enabled;
+  for (const MigDevice& device : found.mig_devices) {
+    status.mig_devices.push_back(
+        {device.uuid, device.gpu_instance, device.compute_instance, device.multiprocessors, device.memory});
+  }
+}
+
+void add_faults(const ViewSource& source, GpuId id, api::GpuStatus& status) {
+  for (const GpuManager::Fault& fault : source.gpus.faults(id)) {
+    const Duration age = std::max(Duration{}, source.clock.since_boot() - fault.xid.seen_at);
+    status.faults.push_back({age, static_cast<uint32_t>(std::min<uint64_t>(fault.xid.code, UINT32_MAX)),
+                             fault.xid.of_the_job, fault.xid.text, fault.jobs});
+  }
+}
+
 std::string arithmetic_of(const QueueShare& share) {
   std::string text = share.has_quota ? "quota " + format_gpus(share.quota) : "no quota";
   text += ", weight " + std::to_string(share.weight);
@@ -114,6 +134,8 @@ api::GpuList gpu_list(const ViewSource& source) {
     status.drained = view.drained;
     status.reason = view.reason;
     status.slices = slices_on(source, view);
+    if (found != nullptr) add_description(*found, status);
+    add_faults(source, view.gpu->id, status);
     add_reading(source, view, status);
     list.gpus.push_back(std::move(status));
   }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "linux/log.h"
 #include "linux/process_identity.h"
 
 namespace tranche::machine {
@@ -18,13 +17,15 @@ constexpr MiB kIdleMemoryMax{64};
 
 }  // namespace
 
-ReleaseWatch::ReleaseWatch(Reactor& reactor, Engine& engine, GpuManager& gpus)
-    : reactor_(reactor), engine_(engine), gpus_(gpus) {}
+ReleaseWatch::ReleaseWatch(Reactor& reactor, Engine& engine, GpuManager& gpus, GpuDrains& drains)
+    : reactor_(reactor), engine_(engine), gpus_(gpus), drains_(drains) {}
 
 void ReleaseWatch::watch(const TaskKey& task, const Slice& slice) {
   const Key key{task, slice.gpu};
   if (pending_.contains(key)) return;
-  pending_[key] = {slice, reactor_.clock().since_boot(), kFirstPause, false, nullptr};
+  // An earlier run of the daemon may have drained it on account of this very slice.
+  const bool drained = drains_.is_drained_for(slice.gpu, DrainCause::release);
+  pending_[key] = {slice, reactor_.clock().since_boot(), kFirstPause, drained, nullptr};
   check(key);
 }
 
@@ -62,7 +63,7 @@ void ReleaseWatch::released(const Key& key) {
   const bool others = std::any_of(pending_.begin(), pending_.end(), [&](const auto& other) {
     return other.first.second == key.second && other.second.drained;
   });
-  if (drained && !others) engine_.record(GpuUndrained{key.second, "tranche"});
+  if (drained && !others) drains_.remove(key.second, DrainCause::release);
 }
 
 void ReleaseWatch::still_held(const Key& key, const std::string& reason) {
@@ -70,9 +71,8 @@ void ReleaseWatch::still_held(const Key& key, const std::string& reason) {
   const Duration now = reactor_.clock().since_boot();
   if (!pending.drained && now - pending.since >= kDrainAfter) {
     pending.drained = true;
-    log(LogLevel::warning, "gpu_drained",
-        {{"gpu", key.second.value()}, {"job", key.first.job.value()}, {"reason", reason}});
-    engine_.record(GpuDrained{key.second, "tranche", reason});
+    drains_.add(key.second, DrainCause::release,
+                "job " + std::to_string(key.first.job.value()) + " has ended, but " + reason);
   }
   const Duration pause = pending.drained ? kPauseOnceDrained : pending.pause;
   pending.pause = std::min(pending.pause * 2, kLongestPause);

@@ -9,13 +9,14 @@
 #include <map>
 #include <string>
 
+#include "machine/gpu_drains.h"
 #include "machine/gpu_manager.h"
 
 namespace tranche::machine {
 
 class ReleaseWatch {
  public:
-  ReleaseWatch(Reactor& reactor, Engine& engine, GpuManager& gpus);
+  ReleaseWatch(Reactor& reactor, Engine& engine, GpuManager& gpus, GpuDrains& drains);
 
   // Watches one slice of a task whose processes are gone; records SliceReleased when it is free.
   void watch(const TaskKey& task, const Slice& slice);
@@ -39,6 +40,7 @@ class ReleaseWatch {
   Reactor& reactor_;
   Engine& engine_;
   GpuManager& gpus_;
+  GpuDrains& drains_;
   std::map<Key, Pending> pending_;
 };
 

@@ -56,7 +56,9 @@ void StrangerWatch::judge_gpu(const scheduler::GpuView& view, const std::vector<
   const GpuId gpu = view.gpu->id;
   const bool ours = view.drained && view.reason.starts_with(kReason);
   if (strangers.empty()) {
-    if (ours) parts_.engine.record(GpuUndrained{gpu, "tranche"});
+    if (!ours) return;
+    parts_.engine.record(GpuUndrained{gpu, "tranche"});
+    parts_.gpus.given_back(gpu);
     return;
   }
   if (view.drained && !ours) return;

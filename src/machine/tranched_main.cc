@@ -116,6 +116,7 @@ Result<void> serve(const Arguments& arguments) {
   gpu_options.sampler_program = sibling_program("tranche-sampler");
   gpu_options.library_dir = config.library_dir;
   gpu_options.sample_period = config.sample_interval;
+  gpu_options.probe_period = 30 * config.sample_interval;
   NvmlHost gpus(*reactor, gpu_options);
   LauncherTaskHost tasks(*reactor, config.run_dir + "/launcher.sock", config.emulated == EmulatedNodes::yes);
   UserDirectory users(reactor->clock());

@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <thread>
 
+#include "emulator/cuda/mig_visible.h"
 #include "emulator/cuda/visible_devices.h"
 #include "emulator/device_nodes.h"
+#include "emulator/mig_nodes.h"
 
 namespace tranche::emulator::cuda {
 namespace {
@@ -53,6 +55,7 @@ CUresult Driver::initialise(unsigned flags) {
   if (model_ != nullptr) return CUDA_ERROR_NOT_INITIALIZED;  // after a fork
   auto model = DeviceModel::attach(default_state_directory());
   if (!model) return CUDA_ERROR_NO_DEVICE;
+  if ((*model)->server_faults().driver_mismatch.load() != 0) return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
   model_ = std::move(*model);
   const CUresult entered = enter_server();
   if (entered != CUDA_SUCCESS) {
@@ -73,6 +76,7 @@ CUresult Driver::enter_server() {
   if (!slot) return CUDA_ERROR_UNKNOWN;
   slot_ = *slot;
   for (const auto& device : devices_) {
+    if (device->mig) model_->use_mig_device(slot_, *device->mig);
     device->memory = std::make_unique<DeviceMemory>(*model_, slot_, device->gpu);
   }
   return CUDA_SUCCESS;
@@ -88,14 +92,22 @@ CUresult Driver::open_devices() {
   std::map<uint32_t, int> opened;
   std::vector<uint32_t> gpus;
   for (uint32_t gpu = 0; gpu < model_->gpu_count(); ++gpu) {
-    const int file = open_node(gpu_node(model_->identity(gpu).minor));
+    const int file = model_->is_lost(gpu) ? -1 : open_node(gpu_node(model_->identity(gpu).minor));
     if (file < 0) continue;
     opened.emplace(gpu, file);
     gpus.push_back(gpu);
   }
   gpus = order_devices(*model_, std::move(gpus), environment("CUDA_DEVICE_ORDER"));
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible != nullptr) gpus = select_devices(*model_, gpus, visible);
+  std::optional<MigDeviceInfo> mig;
+  if (visible != nullptr && names_mig_device(visible)) {
+    mig = find_mig_device(*model_, gpus, visible);
+    gpus = mig ? std::vector<uint32_t>{mig->gpu} : std::vector<uint32_t>{};
+  } else {
+    if (visible != nullptr) gpus = select_devices(*model_, gpus, visible);
+    mig = settle_mig(*model_, gpus);
+  }
+  if (mig && !open_mig_device(*mig)) gpus.clear();
   for (const auto& [gpu, file] : opened) {
     if (std::find(gpus.begin(), gpus.end(), gpu) == gpus.end())
       close(file);
@@ -105,6 +117,7 @@ CUresult Driver::open_devices() {
   for (const uint32_t gpu : gpus) {
     devices_.push_back(std::make_unique<Device>());
     devices_.back()->gpu = gpu;
+    devices_.back()->mig = mig;
   }
   return gpus.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
@@ -124,6 +137,8 @@ CUresult Driver::create_context(CUdevice ordinal, unsigned flags, unsigned api_v
                                 std::shared_ptr<Context>& context) {
   Device* const device = this->device(ordinal);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+  CUDA_TRY(static_cast<CUresult>(model_->refusal(device->gpu)));
+  CUDA_TRY(fault_on(device->gpu));
   const uint64_t bytes = model_->board(device->gpu).context_mib * kBytesPerMiB;
   if (!model_->add_context(slot_, device->gpu, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   context = std::make_shared<Context>();
@@ -164,7 +179,7 @@ CUresult Driver::current(std::shared_ptr<Context>& context) {
   if (stack.empty() || stack.back() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (stack.back()->destroyed.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   context = stack.back();
-  return CUDA_SUCCESS;
+  return fault_on(context->gpu);
 }
 
 CUresult Driver::resolve_stream(CUstream handle, DefaultStream mode, std::shared_ptr<Stream>& stream) {
@@ -172,7 +187,7 @@ CUresult Driver::resolve_stream(CUstream handle, DefaultStream mode, std::shared
   const auto number = reinterpret_cast<uintptr_t>(handle);
   if (number > kPerThreadStream) {
     stream = streams.find(handle);
-    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : fault_on(stream->context->gpu);
   }
   std::shared_ptr<Context> context;
   CUDA_TRY(current(context));
@@ -196,9 +211,10 @@ uint64_t Driver::tag_of(Stream& stream) {
   return stream.legacy ? model_->queued(slot_, stream.context->gpu) : stream.last_tag.load();
 }
 
-void Driver::synchronise(Stream& stream) {
+CUresult Driver::synchronise(Stream& stream) {
   model_->wait(stream.context->gpu, tag_of(stream));
   finish_host_functions(stream);
+  return fault_on(stream.context->gpu);
 }
 
 void Driver::finish_host_functions(Stream& stream) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct HostBlock {
 class Driver {
  public:
   struct Device {
-    uint32_t gpu = 0;  // index in the device model
+    uint32_t gpu = 0;                  // index in the device model
+    std::optional<MigDeviceInfo> mig;  // the part of the GPU that it is
     std::unique_ptr<DeviceMemory> memory;
     std::shared_ptr<Context> primary;
     uint32_t primary_users = 0;
@@ -75,8 +77,10 @@ class Driver {
   void enqueue(Stream& stream, uint64_t work_ns);
   // The tag at which everything submitted to the stream so far is done.
   uint64_t tag_of(Stream& stream);
-  // Sleeps until it is done, host functions included.
-  void synchronise(Stream& stream);
+  // Sleeps until it is done, host functions included; the fault of the context if that is what ended it.
+  CUresult synchronise(Stream& stream);
+  // What a context of this process on the GPU is stuck with: a fault is sticky, until the process ends.
+  CUresult fault_on(uint32_t gpu) const { return static_cast<CUresult>(model_->own_fault(gpu)); }
   // Waits until no host function of the stream is left.
   void finish_host_functions(Stream& stream);
   void run_on_host(const std::shared_ptr<Stream>& stream, void (*call)(void*, void*), void* function,

@@ -192,8 +192,7 @@ CUDA_ENTRY cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
 CUDA_ENTRY cuCtxSynchronize() {
   std::shared_ptr<Context> context;
   CUDA_TRY(driver().current(context));
-  driver().synchronise(context->legacy_stream);
-  return CUDA_SUCCESS;
+  return driver().synchronise(context->legacy_stream);
 }
 
 CUDA_ENTRY cuCtxSetLimit(int limit, size_t value) {

@@ -35,15 +35,16 @@ struct Order {
   When when = When::now;
 };
 
-// Waits for what has to come before the bytes are touched.
-CUresult take_turn(const Order& order) {
+// Waits for what has to come before the bytes are touched, and for as long as a fault makes copies take.
+CUresult take_turn(const Order& order, size_t bytes = 0) {
   std::shared_ptr<Stream> stream;
   CUDA_TRY(driver().resolve_stream(order.stream, order.mode, stream));
   if (order.when == When::now)
-    driver().synchronise(*stream);
+    CUDA_TRY(driver().synchronise(*stream));
   else
     driver().finish_host_functions(*stream);
-  return CUDA_SUCCESS;
+  driver().model().pace_copy(stream->context->gpu, bytes);
+  return driver().fault_on(stream->context->gpu);
 }
 
 CUresult copy(CUdeviceptr to, Place to_place, CUdeviceptr from, Place from_place, size_t bytes,
@@ -51,7 +52,7 @@ CUresult copy(CUdeviceptr to, Place to_place, CUdeviceptr from, Place from_place
   CUDA_TRY(driver().ready());
   if (bytes == 0) return take_turn(order);
   if (!is_valid(to, bytes, to_place) || !is_valid(from, bytes, from_place)) return CUDA_ERROR_INVALID_VALUE;
-  CUDA_TRY(take_turn(order));
+  CUDA_TRY(take_turn(order, bytes));
   std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
   return CUDA_SUCCESS;
 }
@@ -91,7 +92,7 @@ CUresult copy_planes(const CUDA_MEMCPY2D* request, const Order& order) {
   if (!is_valid(from.start, from_span, from.place) || !is_valid(to.start, to_span, to.place)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  CUDA_TRY(take_turn(order));
+  CUDA_TRY(take_turn(order, request->width * request->height));
   for (size_t row = 0; row < request->height; ++row) {
     std::memmove(reinterpret_cast<void*>(to.start + row * to.pitch),
                  reinterpret_cast<const void*>(from.start + row * from.pitch), request->width);

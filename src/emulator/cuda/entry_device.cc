@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #include "emulator/cuda/device_attributes.h"
@@ -103,19 +104,26 @@ CUDA_ENTRY cuDeviceGetName(char* name, int bytes, CUdevice ordinal) {
   Driver::Device* device = nullptr;
   CUDA_TRY(driver().find_device(ordinal, device));
   if (name == nullptr || bytes <= 0) return CUDA_ERROR_INVALID_VALUE;
-  const std::string_view text = driver().model().board(device->gpu).name;
+  std::string text(driver().model().board(device->gpu).name);
+  if (device->mig) text += " MIG " + device->mig->name;
   name[text.copy(name, static_cast<size_t>(bytes) - 1)] = '\0';
   return CUDA_SUCCESS;
 }
 
 CUDA_ENTRY cuDeviceGetUuid(CUuuid* uuid, CUdevice device) { return write_uuid(uuid, device); }
-CUDA_ENTRY cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) { return write_uuid(uuid, device); }
+// The second form tells a MIG device's own.
+CUDA_ENTRY cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice ordinal) {
+  CUDA_TRY(write_uuid(uuid, ordinal));
+  const Driver::Device& device = *driver().device(ordinal);
+  if (device.mig) std::memcpy(uuid->bytes, device.mig->uuid.data(), sizeof uuid->bytes);
+  return CUDA_SUCCESS;
+}
 
 CUDA_ENTRY cuDeviceTotalMem_v2(size_t* bytes, CUdevice ordinal) {
   Driver::Device* device = nullptr;
   CUDA_TRY(driver().find_device(ordinal, device));
   if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *bytes = driver().model().usable_bytes(device->gpu);
+  *bytes = device->mig ? device->mig->memory_bytes : driver().model().usable_bytes(device->gpu);
   return CUDA_SUCCESS;
 }
 
@@ -125,6 +133,11 @@ CUDA_ENTRY cuDeviceGetAttribute(int* value, int attribute, CUdevice ordinal) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUDA_TRY(driver().find_device(ordinal, device));
   const DeviceModel& model = driver().model();
+  constexpr int kMultiprocessorCount = 16;
+  if (device->mig && attribute == kMultiprocessorCount) {
+    *value = static_cast<int>(device->mig->multiprocessors);
+    return CUDA_SUCCESS;
+  }
   return device_attribute(model.board(device->gpu), model.identity(device->gpu), attribute, *value);
 }
 

@@ -163,7 +163,8 @@ CUDA_ENTRY cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   CUDA_TRY(driver().current(context));
   if (free_bytes == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *free_bytes = driver().model().free_bytes(context->gpu);
-  *total = driver().model().usable_bytes(context->gpu);
+  const Driver::Device& device = *driver().device(context->device);
+  *total = device.mig ? device.mig->memory_bytes : driver().model().usable_bytes(context->gpu);
   return CUDA_SUCCESS;
 }
 
@@ -191,6 +192,7 @@ CUDA_ENTRY cuMemFree_v2(CUdeviceptr address) {
   DeviceModel& model = driver().model();
   const uint32_t gpu = driver().device(ordinal)->gpu;
   model.wait(gpu, model.queued(driver().slot(), gpu));
+  CUDA_TRY(driver().fault_on(gpu));
   return driver().device(ordinal)->memory->release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -42,8 +42,7 @@ CUresult query_stream(CUstream handle, DefaultStream mode) {
 CUresult synchronise_stream(CUstream handle, DefaultStream mode) {
   std::shared_ptr<Stream> stream;
   CUDA_TRY(driver().resolve_stream(handle, mode, stream));
-  driver().synchronise(*stream);
-  return CUDA_SUCCESS;
+  return driver().synchronise(*stream);
 }
 
 CUresult record_event(CUevent handle, CUstream stream_handle, DefaultStream mode) {
@@ -225,6 +224,7 @@ CUDA_ENTRY cuEventQuery(CUevent handle) {
   CUDA_TRY(driver().ready());
   const std::shared_ptr<Event> event = driver().events.find(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  CUDA_TRY(driver().fault_on(event->context->gpu));
   const std::lock_guard lock(event->mutex);
   return is_done(*event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -234,7 +234,7 @@ CUDA_ENTRY cuEventSynchronize(CUevent handle) {
   const std::shared_ptr<Event> event = driver().events.find(handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   wait_for(*event);
-  return CUDA_SUCCESS;
+  return driver().fault_on(event->context->gpu);
 }
 
 CUDA_ENTRY cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {

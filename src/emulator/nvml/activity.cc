@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "emulator/nvml/mig_handles.h"
 #include "emulator/nvml/nvml_call.h"
 
 namespace tranche::emulator::nvml {
@@ -52,7 +53,9 @@ Return no_session_list(Device* device, uint32_t* count) {
 }  // namespace
 
 NVML_EXPORT Return nvmlDeviceGetUtilizationRates(Device* device, Utilization* utilization) {
+  if (is_mig_device(device)) return Return::not_supported;
   return answer_one(device, utilization, [](const Gpu& gpu, Utilization& answer) {
+    if (gpu.model.mig_enabled(gpu.number)) return Return::not_supported;
     const GpuReading reading = gpu.read();
     answer = {.gpu = reading.utilisation_percent, .memory = reading.memory_utilisation_percent};
     return Return::success;

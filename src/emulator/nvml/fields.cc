@@ -37,6 +37,7 @@ constexpr uint32_t power_current_limit = 190;
 constexpr uint32_t power_requested_limit = 192;
 constexpr uint32_t pcie_sent_bytes = 197;
 constexpr uint32_t pcie_received_bytes = 198;
+constexpr uint32_t recovery_action = 230;
 }  // namespace field_number
 
 // The GPU and one reading of it, shared by all fields of a call.
@@ -57,8 +58,9 @@ Return number64(FieldValue& field, uint64_t value) {
   return Return::success;
 }
 
-// Values of health, all of which are "nothing has happened".
+// Values of health.
 Return health_value(const Source& source, uint32_t field, FieldValue& value) {
+  const SharedGpuFaults& faults = source.gpu.model.faults(source.gpu.number);
   const bool retires = source.gpu.board.ecc && source.gpu.board.architecture < Architecture::Ampere;
   switch (field) {
     case field_number::ecc_current:
@@ -67,8 +69,11 @@ Return health_value(const Source& source, uint32_t field, FieldValue& value) {
     case field_number::ecc_single_volatile:
     case field_number::ecc_double_volatile:
     case field_number::ecc_single_aggregate:
-    case field_number::ecc_double_aggregate:
-      return source.gpu.board.ecc ? number64(value, 0) : Return::not_supported;
+    case field_number::ecc_double_aggregate: {
+      const uint32_t place = field - field_number::ecc_single_volatile;  // corrected first, volatile first
+      return source.gpu.board.ecc ? number64(value, faults.ecc[place % 2][place / 2].load())
+                                  : Return::not_supported;
+    }
     case field_number::retired_single:
     case field_number::retired_double:
       return retires ? number64(value, 0) : Return::not_supported;
@@ -77,8 +82,15 @@ Return health_value(const Source& source, uint32_t field, FieldValue& value) {
     case field_number::remapped_correctable:
     case field_number::remapped_uncorrectable:
     case field_number::remapped_pending:
-    case field_number::remapped_failure:
-      return source.gpu.detail.has_remapped_rows ? number32(value, 0) : Return::not_supported;
+    case field_number::remapped_failure: {
+      const std::array rows{faults.rows_corrected.load(), faults.rows_uncorrected.load(),
+                            faults.rows_pending.load(), faults.rows_failure.load()};
+      return source.gpu.detail.has_remapped_rows
+                 ? number32(value, rows[field - field_number::remapped_correctable])
+                 : Return::not_supported;
+    }
+    case field_number::recovery_action:
+      return number32(value, faults.recovery.load());
     default:
       return Return::not_supported;
   }

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "emulator/nvml/mig_handles.h"
 #include "emulator/nvml/nvml_call.h"
 
 namespace tranche::emulator::nvml {
@@ -20,6 +21,7 @@ Return count_gpus(uint32_t* count) {
 Return handle_by_index(uint32_t index, Device** device) {
   return with_session([&](const Session& session) {
     if (device == nullptr || index >= session.visible().size()) return Return::invalid_argument;
+    if (session.model().is_lost(session.visible()[index])) return Return::gpu_is_lost;
     *device = session.handle(index);
     return Return::success;
   });
@@ -30,6 +32,7 @@ template <class Matches>
 Return handle_where(const Session& session, Device** device, Matches matches) {
   for (uint32_t index = 0; index < session.visible().size(); ++index) {
     if (!matches(gpu_at(session, index))) continue;
+    if (session.model().is_lost(session.visible()[index])) return Return::gpu_is_lost;
     *device = session.handle(index);
     return Return::success;
   }
@@ -145,10 +148,12 @@ NVML_EXPORT Return nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, Device**
 }
 
 NVML_EXPORT Return nvmlDeviceGetName(Device* device, char* name, uint32_t length) {
+  if (is_mig_device(device)) return mig_name(device, name, length);
   return with_gpu(device, [&](const Gpu& gpu) { return copy_text(gpu.board.name, name, length); });
 }
 
 NVML_EXPORT Return nvmlDeviceGetUUID(Device* device, char* uuid, uint32_t length) {
+  if (is_mig_device(device)) return mig_uuid(device, uuid, length);
   return with_gpu(device,
                   [&](const Gpu& gpu) { return copy_text(gpu.identity.uuid_text.data(), uuid, length); });
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "emulator/nvml/mig_handles.h"
 #include "emulator/nvml/nvml_call.h"
 
 namespace tranche::emulator::nvml {
@@ -9,10 +10,14 @@ namespace {
 
 constexpr uint64_t kMiB = 1u << 20;
 
-// Error counters of boards with ECC: none has happened.
+// Error counters of boards with ECC.
 template <class Body>
 Return on_ecc_board(Device* device, Body body) {
   return with_gpu(device, [&](const Gpu& gpu) { return gpu.board.ecc ? body(gpu) : Return::not_supported; });
+}
+
+uint64_t ecc_errors(const Gpu& gpu, uint32_t error_type, uint32_t counter_type) {
+  return gpu.model.faults(gpu.number).ecc[error_type][counter_type].load();
 }
 
 bool is_counter(uint32_t error_type, uint32_t counter_type) { return error_type <= 1 && counter_type <= 1; }
@@ -34,6 +39,11 @@ Return no_retired_pages(Device* device, uint32_t cause, uint32_t* count) {
 // `used` of the first form has the driver's reserve in it, 346 MiB on an idle RTX 4090, from release 510 on;
 // before, the reserve was neither used nor free.
 NVML_EXPORT Return nvmlDeviceGetMemoryInfo(Device* device, Memory* memory) {
+  if (is_mig_device(device) && memory != nullptr) {
+    const Return answered = mig_memory(device, memory->total, memory->used);
+    if (answered == Return::success) memory->free = memory->total - std::min(memory->total, memory->used);
+    return answered;
+  }
   return answer_one(device, memory, [](const Gpu& gpu, Memory& answer) {
     const GpuReading reading = gpu.read();
     const uint64_t held = reading.reserve_bytes + reading.used_bytes;
@@ -47,6 +57,13 @@ NVML_EXPORT Return nvmlDeviceGetMemoryInfo(Device* device, Memory* memory) {
 
 // Inside a cgroup that has a limit of its own (not only a parent that has one) the limit is the total.
 NVML_EXPORT Return nvmlDeviceGetMemoryInfo_v2(Device* device, MemoryV2* memory) {
+  if (is_mig_device(device) && memory != nullptr) {
+    if (memory->version != versioned<MemoryV2>(2)) return Return::argument_version_mismatch;
+    memory->reserved = 0;
+    const Return answered = mig_memory(device, memory->total, memory->used);
+    if (answered == Return::success) memory->free = memory->total - std::min(memory->total, memory->used);
+    return answered;
+  }
   return answer_one(device, memory, [](const Gpu& gpu, MemoryV2& answer) {
     if (answer.version != versioned<MemoryV2>(2)) return Return::argument_version_mismatch;
     const GpuReading reading = gpu.read();
@@ -92,18 +109,19 @@ NVML_EXPORT Return nvmlDeviceGetDefaultEccMode(Device* device, uint32_t* mode) {
 
 NVML_EXPORT Return nvmlDeviceGetTotalEccErrors(Device* device, uint32_t error_type, uint32_t counter_type,
                                                uint64_t* errors) {
-  return on_ecc_board(device, [&](const Gpu&) {
+  return on_ecc_board(device, [&](const Gpu& gpu) {
     if (errors == nullptr || !is_counter(error_type, counter_type)) return Return::invalid_argument;
-    *errors = 0;
+    *errors = ecc_errors(gpu, error_type, counter_type);
     return Return::success;
   });
 }
 
 NVML_EXPORT Return nvmlDeviceGetDetailedEccErrors(Device* device, uint32_t error_type, uint32_t counter_type,
                                                   EccErrorCounts* errors) {
-  return on_ecc_board(device, [&](const Gpu&) {
+  return on_ecc_board(device, [&](const Gpu& gpu) {
     if (errors == nullptr || !is_counter(error_type, counter_type)) return Return::invalid_argument;
     *errors = {};
+    errors->device_memory = ecc_errors(gpu, error_type, counter_type);
     return Return::success;
   });
 }
@@ -112,12 +130,12 @@ NVML_EXPORT Return nvmlDeviceGetDetailedEccErrors(Device* device, uint32_t error
 NVML_EXPORT Return nvmlDeviceGetMemoryErrorCounter(Device* device, uint32_t error_type, uint32_t counter_type,
                                                    uint32_t location, uint64_t* errors) {
   constexpr uint32_t kDeviceMemory = 2, kLocations = 8;
-  return on_ecc_board(device, [&](const Gpu&) {
+  return on_ecc_board(device, [&](const Gpu& gpu) {
     if (errors == nullptr || !is_counter(error_type, counter_type) || location >= kLocations) {
       return Return::invalid_argument;
     }
     if (location != kDeviceMemory) return Return::not_supported;
-    *errors = 0;
+    *errors = ecc_errors(gpu, error_type, counter_type);
     return Return::success;
   });
 }
@@ -142,7 +160,11 @@ NVML_EXPORT Return nvmlDeviceGetRemappedRows(Device* device, uint32_t* correctab
   return with_gpu(device, [&](const Gpu& gpu) {
     if (any_null(correctable, uncorrectable, is_pending, failure)) return Return::invalid_argument;
     if (!gpu.detail.has_remapped_rows) return Return::not_supported;
-    *correctable = *uncorrectable = *is_pending = *failure = 0;
+    const SharedGpuFaults& faults = gpu.model.faults(gpu.number);
+    *correctable = faults.rows_corrected.load();
+    *uncorrectable = faults.rows_uncorrected.load();
+    *is_pending = faults.rows_pending.load();
+    *failure = faults.rows_failure.load();
     return Return::success;
   });
 }

@@ -53,6 +53,7 @@ Return with_session(Body body) {
   try {
     const std::shared_ptr<Session> session = current_session();
     if (session == nullptr) return Return::uninitialized;
+    session->model().wait_while_nvml_blocked();
     return body(*session);
   } catch (const std::bad_alloc&) {
     return Return::memory;
@@ -67,7 +68,9 @@ Return with_gpu(const Device* device, Body body) {
   return with_session([&](const Session& session) {
     const std::optional<uint32_t> index = session.index_of(device);
     if (!index) return Return::invalid_argument;
-    return body(gpu_at(session, *index));
+    const Gpu gpu = gpu_at(session, *index);
+    gpu.model.wait_while_nvml_blocked(gpu.number);
+    return gpu.model.is_lost(gpu.number) ? Return::gpu_is_lost : body(gpu);
   });
 }
 

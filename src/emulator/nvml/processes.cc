@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "emulator/nvml/mig_handles.h"
 #include "emulator/nvml/nvml_call.h"
 
 namespace tranche::emulator::nvml {
@@ -24,14 +25,14 @@ ProcessInfoV1 info_v1(const ProcessReading& process) {
 ProcessInfoV2 info_v2(const ProcessReading& process) {
   return {.pid = static_cast<uint32_t>(process.pid),
           .used_bytes = process.used_bytes,
-          .gpu_instance = kNoInstance,
-          .compute_instance = kNoInstance};
+          .gpu_instance = process.gpu_instance,
+          .compute_instance = process.compute_instance};
 }
 ProcessDetail detail(const ProcessReading& process) {
   return {.pid = static_cast<uint32_t>(process.pid),
           .used_bytes = process.used_bytes,
-          .gpu_instance = kNoInstance,
-          .compute_instance = kNoInstance,
+          .gpu_instance = process.gpu_instance,
+          .compute_instance = process.compute_instance,
           .used_protected_bytes = 0};
 }
 
@@ -48,17 +49,26 @@ bool has_wide_process_list(std::string_view driver_version) {
 
 template <class Info>
 Return compute_processes(Device* device, uint32_t* count, Info* infos, Info (*info)(const ProcessReading&)) {
-  return with_gpu(device, [&](const Gpu& gpu) {
-    const std::vector<ProcessReading> processes = visible_processes(gpu);
+  const auto list = [&](const Gpu& gpu, const MigDeviceInfo* instance) {
+    std::vector<ProcessReading> processes = visible_processes(gpu);
+    std::erase_if(processes, [&](const ProcessReading& process) {
+      return instance != nullptr && (process.gpu_instance != instance->gpu_instance ||
+                                     process.compute_instance != instance->compute_instance);
+    });
     return copy_list(count, infos, static_cast<uint32_t>(processes.size()),
                      [&](uint32_t i) { return info(processes[i]); });
-  });
+  };
+  if (is_mig_device(device)) {
+    return with_mig_device(device, [&](const Gpu& gpu, const MigDeviceInfo& it) { return list(gpu, &it); });
+  }
+  return with_gpu(device, [&](const Gpu& gpu) { return list(gpu, nullptr); });
 }
 
 // Nothing draws on an emulated GPU, and no CUDA MPS server runs on it.
 template <class Info>
 Return no_processes(Device* device, uint32_t* count, Info* infos) {
-  return with_gpu(device,
+  const Device* const parent = is_mig_device(device) ? device_of_gpu(place_of(device)->gpu) : device;
+  return with_gpu(parent,
                   [&](const Gpu&) { return copy_list(count, infos, 0, [](uint32_t) { return Info{}; }); });
 }
 
@@ -142,6 +152,7 @@ NVML_EXPORT Return nvmlDeviceGetProcessUtilization(Device* device, ProcessUtiliz
                                                    uint32_t* count, uint64_t last_seen_us) {
   return with_gpu(device, [&](const Gpu& gpu) {
     if (count == nullptr) return Return::invalid_argument;
+    if (gpu.model.mig_enabled(gpu.number)) return Return::not_supported;
     const std::vector<ProcessReading> busy = busy_since(gpu, last_seen_us);
     if (busy.empty()) {
       *count = 0;

@@ -55,11 +55,12 @@ Return supported_reasons(Device* device, uint64_t* reasons) {
   });
 }
 
-// Clocks are low only because the GPU is idle: nothing else slows an emulated GPU.
+// Clocks are low because the GPU is idle, or by a fault.
 Return current_reasons(Device* device, uint64_t* reasons) {
   return answer_one(device, reasons, [](const Gpu& gpu, uint64_t& answer) {
     const GpuReading reading = gpu.read();
-    answer = reading.clock_mhz < gpu.board.clock_max_mhz ? kReasonGpuIdle : 0;
+    const bool idle = reading.performance_state != 0;
+    answer = (idle ? kReasonGpuIdle : 0) | reading.throttle_reasons;
     return Return::success;
   });
 }

@@ -93,6 +93,8 @@ Session::~Session() {
 Return Session::open(std::shared_ptr<Session>& session) {
   std::shared_ptr<DeviceModel> model = attached_model();
   if (model == nullptr) return Return::driver_not_loaded;
+  model->wait_while_nvml_blocked();
+  if (model->server_faults().driver_mismatch.load() != 0) return Return::lib_rm_version_mismatch;
   std::shared_ptr<Session> opened(new Session(std::move(model)));
   const int control = open_patiently(control_node());
   if (control < 0) return why_no_control_node(errno);
@@ -107,6 +109,7 @@ Return Session::open(std::shared_ptr<Session>& session) {
   return Return::success;
 }
 
+Device* device_of_gpu(uint32_t gpu) { return &g_devices[gpu % kMaxGpus]; }
 Device* Session::handle(uint32_t index) const { return &g_devices[visible_[index]]; }
 
 std::optional<uint32_t> Session::index_of(const Device* device) const {

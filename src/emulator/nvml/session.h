@@ -25,6 +25,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   DeviceModel& model() const { return *model_; }
+  const std::shared_ptr<DeviceModel>& shared_model() const { return model_; }
   // Numbers of the visible GPUs in the server, in its order; a GPU's place here is its NVML index.
   const std::vector<uint32_t>& visible() const { return visible_; }
 
@@ -43,6 +44,8 @@ class Session {
 // Begins or joins the process's session; `flags` are those of nvmlInitWithFlags.
 Return begin_session(uint32_t flags);
 Return end_session();
+// The handle of a GPU by its number in the device model.
+Device* device_of_gpu(uint32_t gpu);
 // The session between the first init and the last shutdown, otherwise null.
 std::shared_ptr<Session> current_session();
 

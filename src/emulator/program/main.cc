@@ -9,6 +9,8 @@
 #include "emulator/program/private_server.h"
 #include "emulator/program/report.h"
 #include "emulator/program/standing_server.h"
+#include "emulator/program/verb_fault.h"
+#include "emulator/program/verb_mig.h"
 
 namespace tranche::emulator {
 namespace {
@@ -50,6 +52,12 @@ int dispatch(const Options& options) {
   if (options.verb == "boards") {
     std::fputs((options.json ? boards_json() : boards_text()).c_str(), stdout);
     return 0;
+  }
+  if (options.verb == "fault" || options.verb == "mig") {
+    const auto done = options.verb == "fault" ? run_fault(options.command) : run_mig(options.command);
+    if (done) return 0;
+    return complain(done.error(),
+                    done.error().code() == ErrorCode::invalid_argument ? kNotUnderstood : kFailed);
   }
   if (options.verb == "stop") {
     const auto stopped = stop_server(options.force);

@@ -30,10 +30,12 @@ constexpr std::string_view kProgramHelp =
     "  tranche-emulator status [--json]                    its GPUs, memory and processes\n"
     "  tranche-emulator stop                               removes it\n"
     "  tranche-emulator boards                             the boards to choose from\n"
+    "  tranche-emulator fault xid 79 --gpu 2               something breaks, while programs run\n"
+    "  tranche-emulator mig create 1g.10gb --gpu 0         cuts a GPU into MIG instances\n"
     "\n"
     "Each takes --help. Exit codes: 0 done, 1 failed, 2 not understood; run gives COMMAND's own.\n";
 
-constexpr std::array<Verb, 5> kVerbs{{
+constexpr std::array<Verb, 7> kVerbs{{
     {"run",
      "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND] -- "
      "COMMAND\n"
@@ -82,6 +84,62 @@ constexpr std::array<Verb, 5> kVerbs{{
      "  tranche-emulator boards\n"
      "  tranche-emulator run --board \"$(tranche-emulator boards | tail -1 | cut -d' ' -f1)\" -- "
      "nvidia-smi\n"},
+    {"mig",
+     "tranche-emulator mig on|off --gpu N\n"
+     "tranche-emulator mig create PROFILE[@START] --gpu N\n"
+     "tranche-emulator mig destroy all|UUID|ID --gpu N\n"
+     "tranche-emulator mig list [--json]\n"
+     "tranche-emulator mig profiles [--json]\n"
+     "tranche-emulator mig reset --gpu N\n"
+     "tranche-emulator mig reboot\n"
+     "\n"
+     "Does what `nvidia-smi mig` and a reset do on a real server. on and off take effect at once on an idle "
+     "GPU\n"
+     "without instances, otherwise at its next reset. create makes a GPU instance, at START or where the "
+     "driver\n"
+     "puts it, with one compute instance of its whole size, and prints the UUID; ID is that of a GPU "
+     "instance.\n"
+     "No instance survives a reset; over a reboot Ampere keeps the mode and later boards lose it.\n"
+     "\n"
+     "  tranche-emulator mig on --gpu 0\n"
+     "  tranche-emulator mig create 3g.40gb@4 --gpu 0\n"
+     "  CUDA_VISIBLE_DEVICES=MIG-... ./program\n"},
+    {"fault",
+     "tranche-emulator fault KIND [VALUE] [--gpu N]...\n"
+     "tranche-emulator fault list [--json]\n"
+     "tranche-emulator fault clear [--gpu N]...\n"
+     "\n"
+     "Breaks something on the server that stands, at once and for all programs that run on it. clear puts "
+     "it\n"
+     "right, as a reset, a reboot or a visit to the workshop would: all of it, or what is wrong with GPU N.\n"
+     "\n"
+     "  xid CODE [--pid P]     an XID event with its consequences for the contexts on the GPU: those of\n"
+     "                         process P, or of every process there, where the code is an application's "
+     "error\n"
+     "  lost                   fallen off the bus: XID 79\n"
+     "  nvml-block [--for 60s] NVML calls about the GPU do not return; without --gpu no NVML call does\n"
+     "  driver-mismatch        library and kernel module differ, as after an update without a reboot\n"
+     "  thermal [--software]   clocks are lowered because of heat, by the board or by the driver\n"
+     "  power [--brake]        clocks are lowered at the power limit, or by the external power brake\n"
+     "  ecc-corrected COUNT, ecc-uncorrected COUNT\n"
+     "                         memory errors are counted (what they do to programs: xid 48, 94, 95)\n"
+     "  row-remap pending|failure\n"
+     "                         a row of memory waits for a reset to be remapped, or cannot be\n"
+     "  ghost-memory [SIZE]    SIZE of memory is in use by nobody; without SIZE, that of the next process\n"
+     "                         that ends on the GPU stays\n"
+     "  ghost-process          the next process that ends there stays in NVML's list, with its memory\n"
+     "  unkillable --pid P     process P does not end, not even by SIGKILL (root; a version 1 freezer "
+     "cgroup)\n"
+     "  slow-copy RATE         copies move at most RATE bytes a second: 50M\n"
+     "  checkpoint STATE       cuCheckpointProcess* fails on the way to STATE: locked, checkpointed, "
+     "restored\n"
+     "                         (back to locked) or running\n"
+     "  no-uvm                 /dev/nvidia-uvm and its tools are gone (root)\n"
+     "  minor NUMBER           the GPU's node is /dev/nvidiaNUMBER from now on (root)\n"
+     "\n"
+     "  tranche-emulator fault xid 31 --gpu 0 --pid 4711\n"
+     "  tranche-emulator fault nvml-block --gpu 3 --for 60s\n"
+     "  tranche-emulator fault clear --gpu 3\n"},
 }};
 
 const Verb* find_verb(std::string_view name) {
@@ -191,6 +249,13 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
   }
   if (find_verb(options.verb) == nullptr) {
     return fail(usage_error("\"" + options.verb + "\" is not a verb of tranche-emulator", ""));
+  }
+  if (options.verb == "fault" || options.verb == "mig") {
+    options.command.assign(arguments.begin() + 1, arguments.end());
+    options.help = options.command.empty() ||
+                   std::any_of(options.command.begin(), options.command.end(),
+                               [](const std::string& word) { return word == "--help" || word == "-h"; });
+    return options;
   }
   TRY(parse_verb_options(arguments, options));
   if (options.help) return options;

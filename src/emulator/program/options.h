@@ -16,7 +16,7 @@ struct Options {
   bool json = false;
   bool force = false;
   ServerDescription server;          // from --board, --server, --driver-version and --name
-  std::vector<std::string> command;  // after "--"
+  std::vector<std::string> command;  // after "--"; the words of fault
 };
 
 // Arguments without the program's name. Errors are of the command line (exit code 2).

@@ -38,6 +38,10 @@ size_t whole_size(Kind kind, uint32_t count) {
       return offsetof(Reading, processes) + count * sizeof(Process);
     case Kind::progress:
       return offsetof(Progress, activities) + count * sizeof(Activity);
+    case Kind::xid:
+      return sizeof(Xid);
+    case Kind::mig_device:
+      return sizeof(MigDevice);
     case Kind::inventory_end:
     case Kind::check:
     case Kind::resume:

@@ -31,6 +31,11 @@ class FakeDriver {
   FakeDriver(const FakeDriver&) = delete;
   FakeDriver& operator=(const FakeDriver&) = delete;
 
+  // Makes a file with that text.
+  static void touch(const std::string& path, const std::string& text = "") {
+    std::ofstream(path) << text << std::flush;
+  }
+
   // Replaces all lines at once.
   void set(const std::string& lines) {
     const std::string next = path_ + ".next";

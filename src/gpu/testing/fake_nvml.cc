@@ -11,6 +11,11 @@
 //   code CALL GPU N         that call returns N
 //   process GPU PID BYTES   a compute process; BYTES "na" is not available
 //   many GPU N              N compute processes with pids from 100000
+//   minor GPU N             that is the GPU's minor number
+//   xid N GPU               an XID event, once for each such line since it was written
+//   recovery GPU N          the driver recommends action N; without such a line, nothing (generation 3 only)
+//   guest GPU 1             the GPU is a vGPU
+//   mig GPU UUID...         MIG is on, with these devices
 // CALL is init uuid memory processes utilization handle; GPU is an index, or * for any.
 #include <signal.h>
 #include <time.h>
@@ -32,6 +37,7 @@ constexpr uint64_t kMiB = 1024 * 1024;
 constexpr uint64_t kTotal = 24564 * kMiB;
 constexpr uint64_t kReserve = 346 * kMiB;
 constexpr int32_t kOk = 0, kNotSupported = 3, kInsufficientSize = 7;
+[[maybe_unused]] constexpr int32_t kNotFound = 6, kTimeout = 10;
 
 struct FakeProcess {
   uint32_t pid;
@@ -93,7 +99,20 @@ int32_t enter(const char* call, uint32_t gpu) {
   return code != nullptr && code->size() == 4 ? std::stoi((*code)[3]) : kOk;
 }
 
-uint32_t index_of(void* device) { return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(device)) - 1; }
+constexpr uintptr_t kMigHandles = 1024;
+uint32_t index_of(void* device) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(device) % kMigHandles) - 1;
+}
+
+// The line that begins with `verb` and that GPU; null if there is none. Good until the next call.
+[[maybe_unused]] const std::vector<std::string>* line_of(const char* verb, uint32_t gpu) {
+  static thread_local Control control;
+  control = read_control();
+  for (const auto& words : control.lines) {
+    if (words[0] == verb && words[1] == std::to_string(gpu)) return &words;
+  }
+  return nullptr;
+}
 
 std::vector<FakeProcess> processes_of(uint32_t gpu) {
   std::vector<FakeProcess> processes;
@@ -172,13 +191,17 @@ FAKE_FUNCTION(nvmlSystemGetDriverVersion, char* buffer, uint32_t size) {
 FAKE_FUNCTION(nvmlDeviceGetUUID, void* device, char* buffer, uint32_t size) {
   const int32_t fault = enter("uuid", index_of(device));
   if (fault != kOk) return fault;
+  const uintptr_t number = reinterpret_cast<uintptr_t>(device) / kMigHandles;
+  const auto* const line = line_of("mig", index_of(device));
+  if (number > 0) return line == nullptr ? kNotFound : set_text(buffer, size, line->at(number + 1));
   return set_text(buffer, size, "GPU-fake-" + std::to_string(index_of(device)));
 }
 FAKE_FUNCTION(nvmlDeviceGetName, void*, char* buffer, uint32_t size) {
   return set_text(buffer, size, "NVIDIA GeForce RTX 4090");
 }
 FAKE_FUNCTION(nvmlDeviceGetMinorNumber, void* device, uint32_t* minor) {
-  *minor = index_of(device);
+  const auto* const line = line_of("minor", index_of(device));
+  *minor = line != nullptr ? static_cast<uint32_t>(std::stoul(line->at(2))) : index_of(device);
   return kOk;
 }
 FAKE_FUNCTION(nvmlDeviceGetMemoryInfo, void* device, uint64_t* info) {
@@ -200,7 +223,15 @@ FAKE_FUNCTION(nvmlDeviceGetTopologyCommonAncestor, void*, void*, uint32_t* level
   *level = 30;
   return kOk;
 }
-FAKE_FUNCTION(nvmlDeviceGetMigMode, void*, uint32_t*, uint32_t*) { return kNotSupported; }
+FAKE_FUNCTION(nvmlDeviceGetMigMode, void* device, uint32_t* current, uint32_t* pending) {
+  if (line_of("mig", index_of(device)) == nullptr) return kNotSupported;
+  *current = *pending = 1;
+  return kOk;
+}
+FAKE_FUNCTION(nvmlDeviceGetVirtualizationMode, void* device, uint32_t* mode) {
+  *mode = line_of("guest", index_of(device)) != nullptr ? 2 : 0;
+  return kOk;
+}
 FAKE_FUNCTION(nvmlDeviceGetComputeRunningProcesses, void* device, uint32_t* count, void* entries) {
   return list<16>(device, count, entries);
 }
@@ -225,6 +256,60 @@ FAKE_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v2, void* device, uint32_t* c
 #endif
 
 #if GENERATION == 3
+// A MIG device's handle: its number and GPU above the handles of GPUs.
+FAKE_FUNCTION(nvmlDeviceGetMigDeviceHandleByIndex, void* device, uint32_t number, void** instance) {
+  const auto* const line = line_of("mig", index_of(device));
+  if (line == nullptr || number + 2 >= line->size()) return line == nullptr ? kNotSupported : kNotFound;
+  *instance = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(device) + kMigHandles * (number + 1));
+  return kOk;
+}
+FAKE_FUNCTION(nvmlDeviceGetGpuInstanceId, void* instance, uint32_t* id) {
+  *id = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(instance) / kMigHandles);
+  return kOk;
+}
+FAKE_FUNCTION(nvmlDeviceGetComputeInstanceId, void*, uint32_t* id) {
+  *id = 0;
+  return kOk;
+}
+FAKE_FUNCTION(nvmlDeviceGetAttributes_v2, void*, unsigned char* attributes) {
+  const uint32_t numbers[8] = {16, 1, 0, 0, 0, 0, 1, 1};
+  const uint64_t memory = 9984;
+  std::memcpy(attributes, numbers, sizeof numbers);
+  std::memcpy(attributes + sizeof numbers, &memory, sizeof memory);
+  return kOk;
+}
+FAKE_FUNCTION(nvmlDeviceGetFieldValues, void* device, int32_t count, unsigned char* values) {
+  for (int32_t i = 0; i < count; ++i, values += 40) {
+    const auto* const line = line_of("recovery", index_of(device));
+    const int32_t code = kOk;
+    const uint32_t action = line != nullptr ? static_cast<uint32_t>(std::stoul(line->at(2))) : 0;
+    std::memcpy(values + 28, &code, sizeof code);
+    std::memcpy(values + 32, &action, sizeof action);
+  }
+  return kOk;
+}
+FAKE_FUNCTION(nvmlEventSetCreate, void** set) {
+  *set = &driver_lock;  // any address
+  return kOk;
+}
+FAKE_FUNCTION(nvmlDeviceRegisterEvents, void*, unsigned long long, void*) { return kOk; }
+FAKE_FUNCTION(nvmlEventSetWait_v2, void*, unsigned char* data, uint32_t timeout_ms) {
+  static size_t told = 0;
+  for (uint32_t waited = 0; waited < timeout_ms; waited += 5, nap()) {
+    size_t number = 0;
+    for (const auto& words : read_control().lines) {
+      if (words[0] != "xid" || number++ < told) continue;
+      ++told;
+      void* const device = reinterpret_cast<void*>(uintptr_t{std::stoul(words[2])} + 1);
+      const uint64_t type = 8, code = std::stoull(words[1]);
+      std::memcpy(data, &device, sizeof device);
+      std::memcpy(data + 8, &type, sizeof type);
+      std::memcpy(data + 16, &code, sizeof code);
+      return kOk;
+    }
+  }
+  return kTimeout;
+}
 FAKE_FUNCTION(nvmlDeviceGetComputeRunningProcesses_v3, void* device, uint32_t* count, void* entries) {
   return list<24>(device, count, entries);
 }

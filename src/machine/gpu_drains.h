@@ -1,0 +1,42 @@
+// GPUs that Tranche itself drains, for one cause or several, and gives back when the last cause has gone.
+// What an operator has drained stays drained, whatever happens here.
+//
+// Whose a drain is must be known after a restart too: each cause's reasons begin with words of its own, and
+// the log keeps the reason.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "machine/engine.h"
+
+namespace tranche::machine {
+
+enum class DrainCause {
+  release,  // a GPU that does not let go of a task
+  mig,      // MIG mode is on
+};
+inline constexpr std::string_view kReleasePrefix = "not released: ";
+inline constexpr std::string_view kMigPrefix = "MIG mode is on: ";
+std::string_view prefix_of(DrainCause cause);
+
+class GpuDrains {
+ public:
+  // `engine` outlives this.
+  explicit GpuDrains(Engine& engine) : engine_(engine) {}
+
+  // `sentence` goes behind the cause's prefix.
+  void add(GpuId gpu, DrainCause cause, const std::string& sentence);
+  void remove(GpuId gpu, DrainCause cause);
+  // Drains it again if a cause stands.
+  void reassert(GpuId gpu);
+  // Whether the log has the GPU drained for that cause, by this run or an earlier one.
+  bool is_drained_for(GpuId gpu, DrainCause cause) const;
+
+ private:
+  Engine& engine_;
+  std::map<GpuId, std::map<DrainCause, std::string>> reasons_;
+};
+
+}  // namespace tranche::machine
