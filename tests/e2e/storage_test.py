@@ -23,6 +23,14 @@ def tranched(*arguments):
 
 
 class Storage(scenario.Scenario):
+    @classmethod
+    def tearDownClass(cls):
+        """What the tests of a full disk submitted to see whether it is taken."""
+        server = scenario._SERVER[0]
+        for job in server.json("root", "ls")["jobs"]:
+            server.tranche("root", "cancel", str(job["job"]), code=None)
+            server.tranche("root", "wait", str(job["job"]), code=None)
+
     def tell(self, mark):
         with open(mark, "w", encoding="ascii"):
             pass
@@ -54,7 +62,7 @@ class Storage(scenario.Scenario):
                 connection.sock = scenario.connect("alice", timeout=2)
                 connection.request("POST", "/v1/jobs", body=json.dumps(
                     {"argv": ["true"], "directory": "/", "stdout": "/dev/null", "held": True,
-                     "environment": {"FILLER": "x" * 20000}}))
+                     "environment": {"FILLER": "x" * 100000}}))
                 reply = connection.getresponse()
                 text = reply.read()
                 connection.close()
