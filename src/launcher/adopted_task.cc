@@ -72,6 +72,9 @@ void AdoptedTask::on_main_reaped(int status) {
 void AdoptedTask::on_main_gone(bool known, int status) {
   if (main_process_) loop_.forget(main_process_.get());
   main_process_.close();
+  // The record says `running`, as it must before the word is given, and the word was never given: it cannot
+  // be told any more from here whether the daemon has taken it for started, so its end is not known.
+  if (known && WIFSIGNALED(status) && WTERMSIG(status) == kNeverExecutedSignal) known = false;
   wire::TaskEnd& end = record_.end;
   end.ended_boottime_ns = boot_time_ns();
   end.exit_code = known && WIFEXITED(status) ? WEXITSTATUS(status) : -1;

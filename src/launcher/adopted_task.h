@@ -13,6 +13,11 @@
 
 namespace tranche::launcher {
 
+// How a prepared process ends itself when its shepherd is lost before the word to go: nothing of the user has
+// executed, so its status must not be taken for the command's. The last real-time signal, which nobody else
+// uses.
+inline constexpr int kNeverExecutedSignal = 64;
+
 class AdoptedTask {
  public:
   // Called after the record has been written, for each change of state and once for tasks_gone.

@@ -19,6 +19,7 @@
 #include "isolation/mount_view.h"
 #include "isolation/process_state.h"
 #include "isolation/user_file.h"
+#include "launcher/adopted_task.h"
 #include "launcher/packet.h"
 
 namespace tranche::launcher {
@@ -135,7 +136,9 @@ void wait_for_word(const Birth& birth) {
   while ((count = ::recv(birth.channel, &word, sizeof word, 0)) < 0 && errno == EINTR) {
   }
   // A lost shepherd says nothing, and then nothing may ever execute.
-  if (count != 1 || word != 'g') ::_exit(127);
+  if (count == 1 && word == 'g') return;
+  ::raise(kNeverExecutedSignal);
+  ::_exit(127);
 }
 
 Failure execute_failure(const char* command, int error) {

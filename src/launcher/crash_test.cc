@@ -1,12 +1,16 @@
 // Launcher, shepherd and daemon die at bad moments; tasks go on, run at most once, and their ends are told
 // rightly.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <fstream>
 
+#include "base/failpoint.h"
 #include "launcher/launcher_test_support.h"
 
 namespace tranche::launcher {
@@ -201,6 +205,53 @@ TEST_F(CrashTest, OnlyTheDaemonsUserMayConnect) {
   EXPECT_EQ(connects_as(990), 0);
   EXPECT_EQ(connects_as(kAlice), 1);
   connect_daemon();
+}
+
+// The failpoints of base/failpoint.h, without a daemon: whatever a shepherd has done when it dies, its task
+// ran once or not at all, and what is told of its end is true or `unknown`.
+TEST_F(CrashTest, AShepherdThatDiesAnywhereLeavesNoWrongEnd) {
+  const std::string path = folder() + "/failpoints";
+  const isolation::FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  ASSERT_EQ(::ftruncate(file.get(), sizeof(FailpointTable)), 0);
+  void* memory = ::mmap(nullptr, sizeof(FailpointTable), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  FailpointSlot& slot =
+      static_cast<FailpointTable*>(memory)->roles[static_cast<size_t>(FailpointRole::shepherd)];
+  ::setenv("TRANCHE_FAILPOINTS", path.c_str(), 1);
+  start_launcher();
+  ::unsetenv("TRANCHE_FAILPOINTS");
+  uint64_t place = 0;
+  int unknown = 0;
+  do {
+    ++place;
+    slot.passed = 0;
+    slot.abort_at = place;
+    const auto request = start_request(place, kAlice);
+    const std::string ran = folder() + "/ran." + std::to_string(place);
+    ASSERT_EQ(daemon().start(request, shell("echo ran >>" + ran + "; exit 9")).status, 0);
+    ASSERT_TRUE(eventually(
+        [&] { return record_of(request.key).state >= 2 || record_of(request.key).tasks_gone == 1; }));
+    if (record_of(request.key).state == static_cast<uint32_t>(TaskState::prepared))
+      (void)daemon().ask(LauncherKind::go, request.key);
+    ASSERT_TRUE(eventually([&] { return record_of(request.key).tasks_gone == 1; })) << "place " << place;
+    const wire::TaskRecord record = record_of(request.key);
+    const std::string where = "place " + std::to_string(place) + " (" + slot.name + ")";
+    if (record.state == static_cast<uint32_t>(TaskState::start_failed)) {
+      EXPECT_NE(::access(ran.c_str(), F_OK), 0) << where << ": it ran, and is said not to have";
+    } else if (record.end.cause == static_cast<uint32_t>(ExitCause::unknown)) {
+      ++unknown;
+      EXPECT_EQ(record.end.exit_code, -1) << where;
+    } else {
+      EXPECT_EQ(record.end.cause, static_cast<uint32_t>(ExitCause::exited)) << where;
+      EXPECT_EQ(record.end.exit_code, 9) << where;
+      EXPECT_EQ(content(ran), "ran\n") << where;
+    }
+    ASSERT_TRUE(eventually([&] { return daemon().ask(LauncherKind::forget, request.key).status == 0; }))
+        << where;
+  } while (slot.passed >= place);
+  std::printf("%llu places, %d ends unknown\n", static_cast<unsigned long long>(place - 1), unknown);
+  EXPECT_GT(place, 15U) << "the failpoints are not armed";
+  ::munmap(memory, sizeof(FailpointTable));
 }
 
 TEST_F(CrashTest, RandomCrashesNeitherLoseNorRepeatATask) {

@@ -106,6 +106,7 @@ class Scenario:
         self.round = 0
         self.faults = []
         self.unknown = 0
+        self.broken_gangs = 0
 
     def submit(self, number, flags, command):
         key = f"round-{self.round}-{number}"
@@ -172,6 +173,8 @@ class Scenario:
                 self.unknown += 1
                 if seen.get("exit_code") is not None:
                     self.faults.append(f"{what} is unknown and yet has exit code {seen['exit_code']}")
+            elif seen["state"] != state and "-n" in flags and "supervisor was lost" in (seen.get("reason") or ""):
+                self.broken_gangs += 1  # one rank never started, another may have run: it is not tried again by itself
             elif seen["state"] != state:
                 self.faults.append(f"{what} is {seen['state']}, not {state}: {seen.get('reason')}")
             elif code is not None and seen.get("exit_code") != code:
@@ -241,7 +244,8 @@ def main():
         faults = scenario.faults + executions() + audit(server.journal()).faults
         print(server.verify_journal())
         print(f"{sum(tried.values())} deaths in {scenario.round} runs of five jobs, {keeper.restarts} restarts, "
-              f"{scenario.unknown} jobs ended unknown, {len(faults)} faults")
+              f"{scenario.unknown} jobs ended unknown, {scenario.broken_gangs} gangs lost a rank before its start, "
+              f"{len(faults)} faults")
     for fault in faults:
         print("FAULT", fault)
     return 1 if faults else 0
