@@ -55,14 +55,15 @@ class Storage(scenario.Scenario):
                 file.flush()
         accepted, refused = [], None
         connection_lost = 0
-        for _ in range(2000):
+        for number in range(2000):
             # Whoever is not answered was not accepted: the daemon may say so only after the disk has said no.
             try:
                 connection = http.client.HTTPConnection("localhost", timeout=2)
                 connection.sock = scenario.connect("alice", timeout=2)
+                self.addCleanup(connection.close)
                 connection.request("POST", "/v1/jobs", body=json.dumps(
                     {"argv": ["true"], "directory": "/", "stdout": "/dev/null", "held": True,
-                     "environment": {"FILLER": "x" * 100000}}))
+                     "environment": {"FILLER": f"{number} " + "x" * 100000}}))
                 reply = connection.getresponse()
                 text = reply.read()
                 connection.close()
@@ -115,9 +116,9 @@ class Storage(scenario.Scenario):
         os.makedirs(other)
         done = tranched("restore", copy, other)
         self.assertEqual(done.returncode, 0, done.stderr)
-        with sqlite3.connect(f"{other}/journal.db") as database:
+        with contextlib.closing(sqlite3.connect(f"{other}/journal.db")) as database:
             rows = database.execute("SELECT seq, event, decisions FROM event ORDER BY seq").fetchall()
-        with sqlite3.connect(f"file:{STATE}/journal.db?mode=ro", uri=True) as database:
+        with contextlib.closing(sqlite3.connect(f"file:{STATE}/journal.db?mode=ro", uri=True)) as database:
             now = database.execute("SELECT seq, event, decisions FROM event ORDER BY seq").fetchall()
         self.assertLess(len(rows), len(now))
         self.assertEqual(rows, now[:len(rows)])
@@ -129,7 +130,7 @@ class Storage(scenario.Scenario):
         """Stops the daemon, changes its journal's rows, and starts it again; False if it refuses."""
         with contextlib.suppress(ProcessLookupError):
             self.server.kill_daemon()
-        with sqlite3.connect(STATE + "/journal.db") as database:
+        with contextlib.closing(sqlite3.connect(STATE + "/journal.db", isolation_level=None)) as database:
             change(database)
         subprocess.run(["chown", "-R", "tranche:tranche", STATE], check=True)
         try:
@@ -147,7 +148,7 @@ class Storage(scenario.Scenario):
         # In the middle: nothing is guessed, the daemon does not start, and says which row.
         kept = LAB + "/kept.db"
         self.server.kill_daemon()
-        with sqlite3.connect(STATE + "/journal.db") as database:
+        with contextlib.closing(sqlite3.connect(STATE + "/journal.db", isolation_level=None)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         shutil.copy(STATE + "/journal.db", kept)
         self.assertFalse(self.restart_with(lambda database: database.execute(
