@@ -10,6 +10,7 @@
 enum BlockKind {
   BLOCK_DEVICE = 1,   // cuMemAlloc and its like: charged by the pages that it lies in
   BLOCK_MANAGED = 2,  // charged in full; the driver may keep it on the host
+  BLOCK_POOL = 3,     // lies in a pool that tells what it has reserved: that is what is charged
 };
 
 struct Block {

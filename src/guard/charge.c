@@ -92,7 +92,8 @@ static uint64_t cost_of_exit(const struct Block* block) {
 
 static CUresult keep_block(struct Charge* charge, const struct Block* block, CUresult (*undo)(CUdeviceptr)) {
   const bool managed = block->kind == BLOCK_MANAGED;
-  const uint64_t cost = managed ? charge->taken : cost_of_entry(block->address, block->bytes);
+  const bool pooled = block->kind == BLOCK_POOL;
+  const uint64_t cost = managed ? charge->taken : pooled ? 0 : cost_of_entry(block->address, block->bytes);
   const bool held =
       (cost <= charge->taken || take(charge->gpu, cost - charge->taken)) && blocks_insert(block);
   if (held) {
@@ -101,7 +102,7 @@ static CUresult keep_block(struct Charge* charge, const struct Block* block, CUr
     if (cost != 0) add(managed ? &accounts[charge->gpu].managed : &accounts[charge->gpu].blocks, cost);
     return CUDA_SUCCESS;
   }
-  if (!managed) cost_of_exit(block);
+  if (!managed && !pooled) cost_of_exit(block);
   undo(block->address);
   lease_give_back(charge->gpu, charge->taken);
   return CUDA_ERROR_OUT_OF_MEMORY;
@@ -134,7 +135,7 @@ uint64_t release_end(const struct Block* block, CUresult result) {
     blocks_insert(block);  // it is still there
   } else {
     const bool managed = block->kind == BLOCK_MANAGED;
-    cost = managed ? pages_of(block->bytes) * BLOCK_PAGE : cost_of_exit(block);
+    if (block->kind != BLOCK_POOL) cost = managed ? pages_of(block->bytes) * BLOCK_PAGE : cost_of_exit(block);
     if (cost != 0) {
       subtract(managed ? &accounts[block->gpu].managed : &accounts[block->gpu].blocks, cost);
       lease_give_back(block->gpu, cost);
@@ -251,8 +252,7 @@ static bool driver_knows(const struct Block* block) {
 static void forget_block(const struct Block* block) {
   begin_activity(block->gpu);
   ++inside;
-  const uint64_t cost = release_end(block, CUDA_SUCCESS);
-  pools_left(block->pool, cost);
+  release_end(block, CUDA_SUCCESS);
 }
 
 void sweep_blocks(int gpu) {

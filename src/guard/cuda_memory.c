@@ -54,8 +54,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
   struct Block block;
   if (!release_begin(address, &block)) return real(address);
   const CUresult result = real(address);
-  pools_left(block.pool, release_end(&block, result));
-  if (block.pool != 0) pools_settle(block.pool);
+  release_end(&block, result);
+  pools_settle(block.pool, 0);
   return result;
 }
 
@@ -73,56 +73,73 @@ static CUmemoryPool current_pool(void) {
   return pool_of(&pool, device) == CUDA_SUCCESS ? pool : 0;
 }
 
-static CUresult keep_in_pool(struct Charge* charge, CUresult result, CUdeviceptr* address, size_t bytes,
-                             CUmemoryPool pool) {
-  charge->pool = charge->counted && result == CUDA_SUCCESS ? pools_place_of(pool, charge->gpu) : 0;
-  result =
-      charge_end(charge, result, result == CUDA_SUCCESS ? *address : 0, bytes, BLOCK_DEVICE, undo_allocation);
-  if (charge->pool == 0 || result != CUDA_SUCCESS) return result;
-  pools_entered(charge->pool, charge->cost);
-  if (pools_settle(charge->pool)) return CUDA_SUCCESS;
+// An allocation in a pool: `held` is charged for what the pool may reserve for it.
+struct Pooled {
+  struct Charge charge;
+  uint32_t place;
+  bool tells;
+  uint64_t held;
+};
+
+static CUresult begin_in_pool(struct Pooled* pooled, size_t bytes, CUmemoryPool pool) {
+  const int gpu = gpu_of_current_context();
+  pooled->place = gpu < 0 ? 0 : pools_place_of(pool, gpu);
+  pooled->tells = pools_tell(pooled->place);
+  pooled->held = 0;
+  const CUresult begun = charge_begin(&pooled->charge, gpu, pooled->tells ? 0 : bytes);
+  if (begun != CUDA_SUCCESS || !pooled->charge.counted || !pooled->tells) return begun;
+  const uint64_t growth = pools_growth(bytes);
+  if (charge_more(gpu, growth)) {
+    pooled->held = growth;
+  } else if (!pools_have_room(pooled->place, bytes)) {
+    return charge_end(&pooled->charge, CUDA_ERROR_OUT_OF_MEMORY, 0, 0, BLOCK_POOL, undo_allocation);
+  }
+  return CUDA_SUCCESS;
+}
+
+static CUresult end_in_pool(struct Pooled* pooled, CUresult result, CUdeviceptr* address, size_t bytes) {
+  pooled->charge.pool = pooled->place;
+  const bool made = result == CUDA_SUCCESS;
+  result = charge_end(&pooled->charge, result, made ? *address : 0, bytes,
+                      pooled->tells ? BLOCK_POOL : BLOCK_DEVICE, undo_allocation);
+  if (!pooled->charge.counted || !pooled->tells) return result;
+  if (pools_settle(pooled->place, pooled->held) || result != CUDA_SUCCESS) return result;
   // The pool took more from the driver than the limit has: it goes back whole.
   struct Block block;
-  if (release_begin(*address, &block)) pools_left(block.pool, release_end(&block, undo_allocation(*address)));
-  pools_trim(charge->gpu);
+  if (release_begin(*address, &block)) release_end(&block, undo_allocation(*address));
+  pools_trim(pooled->charge.gpu);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   REAL(cuMemAllocAsync)
-  struct Charge charge;
-  CUresult result = charge_begin(&charge, gpu_of_current_context(), bytes);
-  if (result != CUDA_SUCCESS) return result;
-  result = real(address, bytes, stream);
-  return keep_in_pool(&charge, result, address, bytes, charge.counted ? current_pool() : 0);
+  struct Pooled pooled;
+  const CUresult begun = begin_in_pool(&pooled, bytes, current_pool());
+  return begun != CUDA_SUCCESS ? begun : end_in_pool(&pooled, real(address, bytes, stream), address, bytes);
 }
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* address, size_t bytes, CUstream stream) {
   REAL(cuMemAllocAsync_ptsz)
-  struct Charge charge;
-  CUresult result = charge_begin(&charge, gpu_of_current_context(), bytes);
-  if (result != CUDA_SUCCESS) return result;
-  result = real(address, bytes, stream);
-  return keep_in_pool(&charge, result, address, bytes, charge.counted ? current_pool() : 0);
+  struct Pooled pooled;
+  const CUresult begun = begin_in_pool(&pooled, bytes, current_pool());
+  return begun != CUDA_SUCCESS ? begun : end_in_pool(&pooled, real(address, bytes, stream), address, bytes);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   REAL(cuMemAllocFromPoolAsync)
-  struct Charge charge;
-  CUresult result = charge_begin(&charge, gpu_of_current_context(), bytes);
-  if (result != CUDA_SUCCESS) return result;
-  result = real(address, bytes, pool, stream);
-  return keep_in_pool(&charge, result, address, bytes, pool);
+  struct Pooled pooled;
+  const CUresult begun = begin_in_pool(&pooled, bytes, pool);
+  return begun != CUDA_SUCCESS ? begun
+                               : end_in_pool(&pooled, real(address, bytes, pool, stream), address, bytes);
 }
 
 CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
                                       CUstream stream) {
   REAL(cuMemAllocFromPoolAsync_ptsz)
-  struct Charge charge;
-  CUresult result = charge_begin(&charge, gpu_of_current_context(), bytes);
-  if (result != CUDA_SUCCESS) return result;
-  result = real(address, bytes, pool, stream);
-  return keep_in_pool(&charge, result, address, bytes, pool);
+  struct Pooled pooled;
+  const CUresult begun = begin_in_pool(&pooled, bytes, pool);
+  return begun != CUDA_SUCCESS ? begun
+                               : end_in_pool(&pooled, real(address, bytes, pool, stream), address, bytes);
 }
 
 // The memory goes back to its pool; the pool keeps it, and what it keeps is charged.
@@ -130,8 +147,8 @@ static CUresult free_in_order(CUresult (*real)(CUdeviceptr, CUstream), CUdevicep
   struct Block block;
   if (!release_begin(address, &block)) return real(address, stream);
   const CUresult result = real(address, stream);
-  pools_left(block.pool, release_end(&block, result));
-  if (block.pool != 0) pools_settle(block.pool);
+  release_end(&block, result);
+  pools_settle(block.pool, 0);
   return result;
 }
 

@@ -7,12 +7,12 @@
 #include "guard/real_library.h"
 
 enum { MOST_POOLS = 1024 };
+static const uint64_t kChunk = UINT64_C(32) << 20;  // what drivers' pools are seen to reserve at a time
 
 static struct Pool {
   CUmemoryPool handle;
   int gpu;
-  uint64_t blocks;  // cost of the blocks in it
-  uint64_t slack;   // charged beside them
+  uint64_t charged;
 } pools[MOST_POOLS];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -35,40 +35,54 @@ uint32_t pools_place_of(CUmemoryPool handle, int gpu) {
 
 CUmemoryPool pools_handle(uint32_t place) { return place == 0 ? 0 : pools[place - 1].handle; }
 
-void pools_entered(uint32_t place, uint64_t cost) {
-  if (place != 0) __atomic_fetch_add(&pools[place - 1].blocks, cost, __ATOMIC_RELAXED);
+static bool attribute_of(CUmemoryPool handle, int attribute, uint64_t* bytes) {
+  static CUresult (*real)(CUmemoryPool, int, void*);
+  if (real == 0) *(void**)&real = real_cuda("cuMemPoolGetAttribute");
+  return real != 0 && real(handle, attribute, bytes) == CUDA_SUCCESS;
 }
 
-void pools_left(uint32_t place, uint64_t cost) {
-  if (place != 0) __atomic_fetch_sub(&pools[place - 1].blocks, cost, __ATOMIC_RELAXED);
-}
-
-static bool reserved_of(CUmemoryPool handle, uint64_t* bytes) {
-  static CUresult (*attribute_of)(CUmemoryPool, int, void*);
-  if (attribute_of == 0) *(void**)&attribute_of = real_cuda("cuMemPoolGetAttribute");
-  return attribute_of != 0 &&
-         attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, bytes) == CUDA_SUCCESS;
-}
-
-static bool settle(struct Pool* pool) {
+bool pools_tell(uint32_t place) {
   uint64_t reserved = 0;
-  if (!reserved_of(pool->handle, &reserved)) return true;
-  const uint64_t blocks = __atomic_load_n(&pool->blocks, __ATOMIC_RELAXED);
-  const uint64_t wanted = reserved > blocks ? reserved - blocks : 0;
-  if (wanted > pool->slack) {
-    // Not `charge_more` through relieve(): it would come back here.
-    if (!charge_more_now(pool->gpu, wanted - pool->slack)) return false;
-  } else {
-    charge_less(pool->gpu, pool->slack - wanted);
-  }
-  pool->slack = wanted;
-  return true;
+  return place != 0 && attribute_of(pools[place - 1].handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved);
 }
 
-bool pools_settle(uint32_t place) {
+uint64_t pools_growth(uint64_t bytes) {
+  if (bytes > UINT64_MAX - BLOCK_PAGE) return UINT64_MAX;
+  const uint64_t pages = (bytes + BLOCK_PAGE - 1) / BLOCK_PAGE * BLOCK_PAGE;
+  return pages > kChunk ? pages : kChunk;
+}
+
+bool pools_have_room(uint32_t place, uint64_t bytes) {
+  uint64_t reserved = 0;
+  uint64_t used = 0;
+  const CUmemoryPool handle = pools[place - 1].handle;
+  return attribute_of(handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved) &&
+         attribute_of(handle, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used) && reserved >= used &&
+         reserved - used >= bytes;
+}
+
+static bool settle(struct Pool* pool, uint64_t held) {
+  uint64_t reserved = 0;
+  bool enough = true;
+  if (attribute_of(pool->handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved)) {
+    const uint64_t more = reserved > pool->charged ? reserved - pool->charged : 0;
+    const uint64_t beyond = more > held ? more - held : 0;
+    // Not through relieve(), which would come back here.
+    enough = beyond == 0 || charge_more_now(pool->gpu, beyond);
+    if (enough) {
+      held -= more - beyond;
+      if (reserved < pool->charged) charge_less(pool->gpu, pool->charged - reserved);
+      pool->charged = reserved;
+    }
+  }
+  charge_less(pool->gpu, held);
+  return enough;
+}
+
+bool pools_settle(uint32_t place, uint64_t held) {
   if (place == 0) return true;
   pthread_mutex_lock(&mutex);
-  const bool settled = settle(&pools[place - 1]);
+  const bool settled = settle(&pools[place - 1], held);
   pthread_mutex_unlock(&mutex);
   return settled;
 }
@@ -76,7 +90,7 @@ bool pools_settle(uint32_t place) {
 void pools_settle_all(int gpu) {
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MOST_POOLS; ++i) {
-    if (pools[i].handle != 0 && pools[i].gpu == gpu) settle(&pools[i]);
+    if (pools[i].handle != 0 && pools[i].gpu == gpu) settle(&pools[i], 0);
   }
   pthread_mutex_unlock(&mutex);
 }
@@ -85,7 +99,7 @@ void pools_gone(CUmemoryPool handle) {
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MOST_POOLS; ++i) {
     if (pools[i].handle != handle || handle == 0) continue;
-    charge_less(pools[i].gpu, pools[i].slack);
+    charge_less(pools[i].gpu, pools[i].charged);
     pools[i] = (struct Pool){0};
   }
   pthread_mutex_unlock(&mutex);
@@ -97,11 +111,11 @@ bool pools_trim(int gpu) {
   bool came_back = false;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < MOST_POOLS && trim != 0; ++i) {
-    if (pools[i].handle == 0 || pools[i].gpu != gpu || pools[i].slack == 0) continue;
-    const uint64_t before = pools[i].slack;
+    if (pools[i].handle == 0 || pools[i].gpu != gpu || pools[i].charged == 0) continue;
+    const uint64_t before = pools[i].charged;
     trim(pools[i].handle, 0);
-    settle(&pools[i]);
-    came_back = came_back || pools[i].slack < before;
+    settle(&pools[i], 0);
+    came_back = came_back || pools[i].charged < before;
   }
   pthread_mutex_unlock(&mutex);
   return came_back;

@@ -1,5 +1,5 @@
-// Memory pools: a block in a pool is charged as any block; what the pool has reserved beyond its blocks
-// (slack) is charged beside them, from the pool's own attribute. Threading: any thread.
+// Memory pools: what a pool has reserved from the device is charged, whether blocks lie in it or not. A pool
+// of a driver that does not tell has its blocks charged as any others. Threading: any thread.
 #pragma once
 
 #include <stdbool.h>
@@ -9,11 +9,15 @@
 // The place of a pool, counted from 1; 0: none (no device memory, or the table is full).
 uint32_t pools_place_of(CUmemoryPool pool, int gpu);
 CUmemoryPool pools_handle(uint32_t place);
-// A block was added to, or left, the pool; `cost` is what it changed.
-void pools_entered(uint32_t place, uint64_t cost);
-void pools_left(uint32_t place, uint64_t cost);
-// Reads the pool's reserve and charges it. False: there is no room for what it has reserved.
-bool pools_settle(uint32_t place);
+// Whether the driver tells what the pool has reserved.
+bool pools_tell(uint32_t place);
+// What an allocation may make the pool reserve: pools grow by chunks.
+uint64_t pools_growth(uint64_t bytes);
+// Whether the pool has so much reserved and unused.
+bool pools_have_room(uint32_t place, uint64_t bytes);
+// Reads the pool's reserve and charges it, first from `held`, which was charged for it before; the rest of
+// that goes back. False: there is no room for what it has reserved.
+bool pools_settle(uint32_t place, uint64_t held);
 void pools_settle_all(int gpu);
 void pools_gone(CUmemoryPool pool);
 // Has the GPU's pools give back what they do not use. True if anything came back.

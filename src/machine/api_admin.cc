@@ -1,6 +1,7 @@
 #include "machine/api_server.h"
 #include "machine/doctor.h"
 #include "machine/fences.h"
+#include "machine/share_watch.h"
 
 namespace tranche::machine {
 
@@ -25,8 +26,9 @@ void ApiServer::status(Call& call) {
 }
 
 void ApiServer::doctor(Call& call) {
-  const auto report =
+  auto report =
       examine(parts_.config, parts_.engine, parts_.gpus, parts_.tasks, parts_.engine.journal().trouble());
+  report.checks.push_back(share_check(gpus_now()));
   call.responder.respond(json_response(200, api::encode(report)));
 }
 

@@ -41,6 +41,9 @@ class ApiServer final : public StepObserver {
   // The HttpServer's handler.
   void handle(HttpRequest request, Responder responder);
 
+  // As `gpus` shows them now.
+  api::GpuList gpus_now() const { return gpu_list(view_source()); }
+
   void on_step(const JournalRow& row) override;
   void on_durable(const JournalRow& row) override;
 

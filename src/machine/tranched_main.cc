@@ -26,6 +26,7 @@
 #include "machine/daemon.h"
 #include "machine/journal_backup.h"
 #include "machine/launcher_task_host.h"
+#include "machine/share_watch.h"
 #include "machine/verify_journal.h"
 
 namespace tranche::machine {
@@ -153,6 +154,8 @@ Result<void> serve(const Arguments& arguments) {
     }
   });
   tasks.open(daemon->listener());
+  ShareWatch shares(*reactor, [&] { return daemon->api().gpus_now(); });
+  shares.start();
   reactor->enable_watchdog();
   TRY(reactor->run());
   notify_stopping();

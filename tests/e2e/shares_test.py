@@ -225,6 +225,21 @@ print(json.dumps({"gpustat": [len(gpus.gpus), gpus[0].memory_total, gpus[0].memo
         self.assertEqual((total, pids), (3072 * MIB, [seen["pid"]]))
         self.assertTrue(1024 * MIB < used < 3072 * MIB, used)
 
+    def test_a_guard_that_does_not_hold_is_named(self):
+        proof = "/run/tranche/guard/fences"
+        with open(proof, encoding="ascii") as file:
+            before = file.read()
+        try:
+            with open(proof, "w", encoding="ascii") as file:
+                file.write(before.replace(" held", " memory beyond the limit was given", 1))
+            out, _ = self.server.tranche("alice", "doctor", code=None)
+            self.assertIn("memory beyond the limit was given", out)
+            job = self.submit("alice", ["-G", "0.25"], ["sleep", "30"])
+            self.assertEqual(self.server.job(job)["tier"], "unenforced")
+        finally:
+            with open(proof, "w", encoding="ascii") as file:
+                file.write(before)
+
     def test_the_tier_is_named(self):
         job = self.submit("alice", ["-G", "0.25"], ["sleep", "30"])
         self.server.wait_state(job, "running")

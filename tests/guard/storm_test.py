@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from guarded import EMULATOR, MIB, Guarded, wait_for
+from guarded import BIN, EMULATOR, MIB, Guarded, wait_for
 
 LONG = "TRANCHE_LONG" in os.environ
 SEED = int(os.environ.get("TRANCHE_SEED", "3"))
@@ -100,6 +100,16 @@ print(json.dumps({"created": created, "free": free, "total": total, "taken": tak
             self.assertGreater(counts["refused"], 100)
             self.assertGreater(counts["allocated"], 100)
             self.whole_limit_is_free(guarded)
+
+    def test_the_proof_sees_a_guard_that_does_not_hold(self):
+        with Guarded(1536) as guarded:
+            proof = [BIN + "/tranche-gpu-proof", "fences", "1536"]
+            self.assertTrue(guarded.run(proof).stdout.strip().endswith(" held"))
+            for hook in ("cuMemAlloc_v2", "cuMemGetInfo_v2", "cuDeviceTotalMem_v2", "nvmlDeviceGetMemoryInfo"):
+                guarded.without = [hook]
+                guarded.fit()
+                out = guarded.run(proof).stdout.strip()
+                self.assertTrue(out and not out.endswith(" held"), f"without {hook}: {out}")
 
     def test_killed_processes_leave_nothing(self):
         kills = 10_000 if LONG else 60
