@@ -33,6 +33,8 @@ UNTOLD = {
     "cuModuleUnload": "follows from the loads", "cuLibraryUnload": "follows from the loads",
     "cuModuleGetGlobal_v2": "settled by the next context or module",
     "cuLibraryGetGlobal": "settled by the next context or module",
+    "cuMemFreeAsync": "where pools tell what they reserve, that is charged, and read anew at every question",
+    "cuMemFreeAsync_ptsz": "the same",
     "cuMemPoolTrimTo": "what it frees is also settled by the next question",
     "cuMemPoolDestroy": "what it frees is also settled by the next question",
     "cuDeviceGraphMemTrim": "what it frees is also settled by the next graph",
