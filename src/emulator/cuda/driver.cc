@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <thread>
 
-#include "emulator/cuda/mig_visible.h"
 #include "emulator/cuda/checkpoint.h"
+#include "emulator/cuda/mig_visible.h"
 #include "emulator/cuda/visible_devices.h"
 #include "emulator/device_nodes.h"
 #include "emulator/mig_nodes.h"
