@@ -96,6 +96,7 @@ void describe_server(SharedState& state, const ServerDescription& description) {
   state.created_wall_ns = wall_now();
   state.created_ns = monotonic_now();
   initialise_robust_mutex(state.table_lock);
+  initialise_robust_mutex(state.lock_step.lock);
   for (uint32_t gpu = 0; gpu < state.gpu_count; ++gpu) describe_gpu(state.gpus[gpu], description, gpu);
   std::atomic_thread_fence(std::memory_order_release);
   state.magic = kStateMagic;
@@ -130,6 +131,11 @@ uint64_t monotonic_now() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+uint64_t DeviceModel::now() const {
+  const SharedLockStep& step = state_->lock_step;
+  return step.is_on.load(std::memory_order_acquire) != 0 ? step.now_ns.load() : monotonic_now();
 }
 
 std::string default_state_directory() {

@@ -83,6 +83,13 @@ struct Launched {
   uint64_t reached_tag;
 };
 
+// Work for a GPU: how long it takes there alone, and how much of the multiprocessors it needs (thousandths).
+struct GpuWork {
+  uint64_t ns = 0;
+  uint32_t demand = 1000;
+  bool copy = false;  // by a copy engine: the GPU is not busy meanwhile
+};
+
 // One XID as it happened.
 struct XidRecord {
   uint32_t gpu = 0, code = 0;
@@ -116,6 +123,9 @@ class DeviceModel {
   bool is_licensed() const { return state_->is_licensed != 0; }
   uint64_t created_ns() const { return state_->created_ns; }
   int64_t created_wall_ns() const { return state_->created_wall_ns; }
+
+  // The model's time, ns: CLOCK_MONOTONIC, or virtual on a server that runs in lock step.
+  uint64_t now() const;
 
   // What observers ask. Accounts of dead processes are closed first.
   GpuReading read(uint32_t gpu);
@@ -219,6 +229,11 @@ class DeviceModel {
 
   // Its work and memory on the GPU are those of this MIG device from now on.
   void use_mig_device(uint32_t slot, const MigDeviceInfo& device);
+  // Which process has a row, for handles that other processes open: its id as this process sees it, 0 if the
+  // program that `image` names is gone.
+  int32_t find_process(uint32_t slot, uint64_t image) const;
+  uint64_t image(uint32_t slot) const { return state_->processes[slot % kMaxProcesses].image; }
+
   // Gives this process a row; again after a fork in the child. Fails when kMaxProcesses have one.
   Result<uint32_t> enter();
   // Closes the account at once.
@@ -231,16 +246,31 @@ class DeviceModel {
   uint64_t free_bytes(uint32_t gpu);
 
   // Queues work; its tag is what is_done, wait and time_done take.
-  Launched launch(uint32_t slot, uint32_t gpu, uint64_t work_ns);
-  // The tag of everything this process has queued.
-  uint64_t queued(uint32_t slot, uint32_t gpu);
-  bool is_done(uint32_t gpu, uint64_t tag);
+  Launched launch(uint32_t slot, uint32_t gpu, const GpuWork& work);
+  // The tags of everything that the process has queued and of what is done.
+  Launched position(uint32_t slot, uint32_t gpu);
+  bool is_done(uint32_t slot, uint32_t gpu, uint64_t tag);
   // Sleeps until the work is done.
-  void wait(uint32_t gpu, uint64_t tag);
-  // When it was done, which it is.
-  uint64_t time_done(uint32_t gpu, uint64_t tag);
+  void wait(uint32_t slot, uint32_t gpu, uint64_t tag);
+  // When it was done, which it is; `not_before` and `tag_then`: a moment when `tag_then` was.
+  uint64_t time_done(uint32_t slot, uint32_t gpu, uint64_t tag, uint64_t not_before, uint64_t tag_then);
+  // Time slices, or side by side as under MPS.
+  void set_sharing(uint32_t gpu, Sharing sharing);
+  Sharing sharing(uint32_t gpu) const { return state_->gpus[gpu].timeline.sharing; }
   // Drops what this process has queued on the GPU (its last context went).
   void cancel(uint32_t slot, uint32_t gpu);
+
+  // ---- Lock step (lock_step.cc): virtual time that moves when all clients wait ----
+
+  // From now on time is virtual and moves when all of `count` clients, numbered from 0, sleep or wait in the
+  // model; one of them runs at a time, so that equal programs make equal histories.
+  void start_lock_step(uint32_t count);
+  // Makes the process of row `slot` a client; returns when all have come and it is its turn.
+  void join_lock_step(uint32_t client, uint32_t slot);
+  // It is no more waited for. Called with a turn.
+  void leave_lock_step();
+  // Sleeps until the model's time; not in lock step, until CLOCK_MONOTONIC has it.
+  void sleep_until_time(uint64_t time_ns);
 
  private:
   class GpuLock;
@@ -281,12 +311,16 @@ class DeviceModel {
   // How much more the limits of cgroups let the calling process take on the GPU. Under the GPU's lock.
   uint64_t memory_limit_room(uint32_t gpu) const;
   uint64_t used_by_cgroup(uint32_t gpu, std::string_view cgroup) const;
+  void sleep_in_lock_step(uint64_t time_ns);
+  void await_turn();
+  void pass_turn();
   void repair_table();
   void repair_gpu(uint32_t gpu);
 
   std::string directory_;
   SharedState* state_;
   uint32_t gpu_count_;
+  int32_t lock_step_client_ = -1;      // number of this process in lock step; -1: not in it
   int lock_file_;                      // `processes`; never closed, see ~DeviceModel
   uint32_t own_slot_ = kMaxProcesses;  // of this process, once it has entered
 };

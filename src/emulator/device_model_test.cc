@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -20,7 +21,7 @@
 namespace tranche::emulator {
 namespace {
 
-constexpr uint64_t kMebibytes = uint64_t{1} << 20;
+constexpr uint64_t kMebibyte = uint64_t{1} << 20;
 
 // A server in a folder of its own, of two T4.
 class DeviceModelTest : public testing::Test {
@@ -106,8 +107,8 @@ TEST_F(DeviceModelTest, AForeignFileIsRefused) {
 
 TEST_F(DeviceModelTest, MemoryEndsExactlyAtTheUsableBytes) {
   const uint32_t slot = *model_->enter();
-  ASSERT_TRUE(model_->add_context(slot, 0, 130 * kMebibytes));
-  const uint64_t rest = model_->usable_bytes(0) - 130 * kMebibytes;
+  ASSERT_TRUE(model_->add_context(slot, 0, 130 * kMebibyte));
+  const uint64_t rest = model_->usable_bytes(0) - 130 * kMebibyte;
   EXPECT_FALSE(model_->charge(slot, 0, rest + 1));
   EXPECT_TRUE(model_->charge(slot, 0, rest));
   EXPECT_EQ(model_->free_bytes(0), 0u);
@@ -121,43 +122,43 @@ TEST_F(DeviceModelTest, MemoryEndsExactlyAtTheUsableBytes) {
 
 TEST_F(DeviceModelTest, ReadersSeeWhoHasWhat) {
   const pid_t child = spawn_until_ready([](DeviceModel& model, uint32_t slot) {
-    model.add_context(slot, 1, 100 * kMebibytes);
-    model.charge(slot, 1, 500 * kMebibytes);
+    model.add_context(slot, 1, 100 * kMebibyte);
+    model.charge(slot, 1, 500 * kMebibyte);
   });
   EXPECT_TRUE(model_->processes(0).empty());
   const auto processes = model_->processes(1);
   ASSERT_EQ(processes.size(), 1u);
   EXPECT_EQ(processes[0].pid, child);
-  EXPECT_EQ(processes[0].used_bytes, 600 * kMebibytes);
-  EXPECT_EQ(model_->read(1).used_bytes, 600 * kMebibytes);
+  EXPECT_EQ(processes[0].used_bytes, 600 * kMebibyte);
+  EXPECT_EQ(model_->read(1).used_bytes, 600 * kMebibyte);
   kill_and_reap(child);
 }
 
 TEST_F(DeviceModelTest, AKilledProcessLeavesNothing) {
   const pid_t child = spawn_until_ready([](DeviceModel& model, uint32_t slot) {
-    model.add_context(slot, 0, 100 * kMebibytes);
+    model.add_context(slot, 0, 100 * kMebibyte);
     model.charge(slot, 0, model.free_bytes(0));
-    model.launch(slot, 0, 3'600'000'000'000);
+    model.launch(slot, 0, {3'600'000'000'000});
   });
   const uint32_t slot = *model_->enter();
   kill(child, SIGKILL);
   waitid(P_PID, static_cast<id_t>(child), nullptr, WEXITED | WNOWAIT);  // a zombie: dead, but not reaped
-  EXPECT_TRUE(model_->charge(slot, 0, kMebibytes)) << "an allocation finds the dead in its way";
+  EXPECT_TRUE(model_->charge(slot, 0, kMebibyte)) << "an allocation finds the dead in its way";
   EXPECT_TRUE(model_->processes(0).empty());
-  EXPECT_EQ(model_->read(0).used_bytes, kMebibytes);
-  const Launched mine = model_->launch(slot, 0, 1000);
-  model_->wait(0, mine.tag);
-  EXPECT_TRUE(model_->is_done(0, mine.tag)) << "the dead process's hour of work is not waited for";
+  EXPECT_EQ(model_->read(0).used_bytes, kMebibyte);
+  const Launched mine = model_->launch(slot, 0, {1000});
+  model_->wait(slot, 0, mine.tag);
+  EXPECT_TRUE(model_->is_done(slot, 0, mine.tag)) << "the dead process's hour of work is not waited for";
   waitpid(child, nullptr, 0);
   model_->leave(slot);
 }
 
 TEST_F(DeviceModelTest, AWaiterGoesOnWhenItsNeighbourIsKilled) {
-  const pid_t child =
-      spawn_until_ready([](DeviceModel& model, uint32_t slot) { model.launch(slot, 0, 3'600'000'000'000); });
+  const pid_t child = spawn_until_ready(
+      [](DeviceModel& model, uint32_t slot) { model.launch(slot, 0, {3'600'000'000'000}); });
   const uint32_t slot = *model_->enter();
-  const Launched mine = model_->launch(slot, 0, 3'000'000'000'000);
-  std::thread waiter([&] { model_->wait(0, mine.tag); });
+  const Launched mine = model_->launch(slot, 0, {3'000'000'000'000});
+  std::thread waiter([&] { model_->wait(slot, 0, mine.tag); });
   kill_and_reap(child);
   model_->cancel(slot, 0);
   waiter.join();  // returns, since nothing is left at work
@@ -166,7 +167,7 @@ TEST_F(DeviceModelTest, AWaiterGoesOnWhenItsNeighbourIsKilled) {
 
 TEST_F(DeviceModelTest, ExecutingAnotherProgramClosesTheAccount) {
   const pid_t child = spawn([](DeviceModel& model, uint32_t slot, int) {
-    model.charge(slot, 0, kMebibytes);
+    model.charge(slot, 0, kMebibyte);
     execl("/bin/sleep", "sleep", "1000", nullptr);
   });
   const std::string name = "/proc/" + std::to_string(child) + "/comm";
@@ -178,7 +179,7 @@ TEST_F(DeviceModelTest, ExecutingAnotherProgramClosesTheAccount) {
 
 TEST_F(DeviceModelTest, AChildOfAForkIsNotItsParent) {
   const pid_t parent = spawn_until_ready([](DeviceModel& model, uint32_t slot) {
-    model.charge(slot, 0, kMebibytes);
+    model.charge(slot, 0, kMebibyte);
     if (fork() == 0) {
       prctl(PR_SET_PDEATHSIG, SIGTERM);  // outlives its parent, but not for long
       sigset_t only_term;
@@ -198,21 +199,25 @@ TEST_F(DeviceModelTest, AChildOfAForkIsNotItsParent) {
 
 // Children charge and launch at random and are killed at random moments, often inside a lock.
 TEST_F(DeviceModelTest, KillsAtRandomMomentsLeaveTheLedgerExact) {
-  Random random(20261130);
-  constexpr int kKills = 120;
+  const char* const chosen = std::getenv("TRANCHE_SEED");
+  const uint64_t seed = chosen == nullptr ? 20261130 : std::strtoull(chosen, nullptr, 10);
+  const int kKills = std::getenv("TRANCHE_LONG") == nullptr ? 120 : 10'000;
+  std::printf("seed %llu, %d kills\n", static_cast<unsigned long long>(seed), kKills);
+  Random random(seed);
+  model_->set_sharing(1, Sharing::side_by_side);
   std::map<pid_t, int> children;
   const auto work = [](DeviceModel& model, uint32_t slot, int) {
     Random steps(static_cast<uint64_t>(getpid()));
-    model.add_context(slot, 0, 2 * kMebibytes);
-    model.add_context(slot, 1, 2 * kMebibytes);
+    model.add_context(slot, 0, 2 * kMebibyte);
+    model.add_context(slot, 1, 2 * kMebibyte);
     for (;;) {
       const auto gpu = static_cast<uint32_t>(steps.below(2));
-      const uint64_t bytes = (1 + steps.below(1000)) * kMebibytes;
+      const uint64_t bytes = (1 + steps.below(1000)) * kMebibyte;
       if (model.charge(slot, gpu, bytes))
         model.discharge(slot, gpu, bytes / 2);
       else
-        model.discharge(slot, gpu, 500 * kMebibytes);
-      model.launch(slot, gpu, steps.below(1'000'000));
+        model.discharge(slot, gpu, 500 * kMebibyte);
+      model.launch(slot, gpu, {steps.below(1'000'000), static_cast<uint32_t>(steps.below(1001))});
     }
   };
   for (int kills = 0; kills < kKills; ++kills) {
@@ -225,6 +230,7 @@ TEST_F(DeviceModelTest, KillsAtRandomMomentsLeaveTheLedgerExact) {
     for (uint32_t gpu = 0; gpu < 2; ++gpu) {
       EXPECT_LE(model_->read(gpu).used_bytes, model_->usable_bytes(gpu));
     }
+    ASSERT_FALSE(HasFailure()) << "after " << kills << " kills";
   }
   for (const auto& [child, unused] : children) kill_and_reap(child);
   for (uint32_t gpu = 0; gpu < 2; ++gpu) {
@@ -237,12 +243,12 @@ TEST_F(DeviceModelTest, SixteenProcessesNeverGetMoreThanThereIs) {
   std::vector<pid_t> children;
   for (int i = 0; i < 16; ++i) {
     children.push_back(spawn_until_ready([](DeviceModel& model, uint32_t slot) {
-      while (model.charge(slot, 0, 64 * kMebibytes)) {
+      while (model.charge(slot, 0, 64 * kMebibyte)) {
       }
     }));
   }
   EXPECT_LE(model_->read(0).used_bytes, model_->usable_bytes(0));
-  EXPECT_GT(model_->read(0).used_bytes, model_->usable_bytes(0) - 64 * kMebibytes);
+  EXPECT_GT(model_->read(0).used_bytes, model_->usable_bytes(0) - 64 * kMebibyte);
   for (const pid_t child : children) kill_and_reap(child);
   EXPECT_EQ(model_->read(0).used_bytes, 0u);
 }

@@ -16,6 +16,7 @@ namespace {
 // process at work, which is nearly always the one that waits, looking seldom is enough.
 constexpr uint64_t kNeighbourCheckNs = 50'000'000;
 constexpr uint64_t kLoneCheckNs = 1'000'000'000;
+constexpr uint64_t kLeastSleepNs = 1000;  // a wait never spins, however near its end is said to be
 
 uint32_t* word_of(std::atomic<uint32_t>& value) { return reinterpret_cast<uint32_t*>(&value); }
 
@@ -99,26 +100,31 @@ uint64_t DeviceModel::free_bytes(uint32_t gpu) {
   return room(gpu);
 }
 
-Launched DeviceModel::launch(uint32_t slot, uint32_t gpu, uint64_t work_ns) {
+Launched DeviceModel::launch(uint32_t slot, uint32_t gpu, const GpuWork& work) {
   GpuLock lock(*this, gpu);
   lock.advance_to_now();
-  ++state_->uses[slot][gpu].launches;
-  return {enqueue(lock.timeline(), lock.uses(), slot, work_ns), lock.timeline().virtual_time};
+  SharedUse& use = state_->uses[slot][gpu];
+  ++use.launches;
+  const uint32_t demand = work.copy ? 0 : std::clamp<uint32_t>(work.demand, 1, 1000);
+  return {enqueue(lock.timeline(), lock.uses(), slot, work.ns, demand), use.timeline.served_tag};
 }
 
-uint64_t DeviceModel::queued(uint32_t slot, uint32_t gpu) {
+Launched DeviceModel::position(uint32_t slot, uint32_t gpu) {
   GpuLock lock(*this, gpu);
   lock.advance_to_now();
-  return std::max(state_->uses[slot][gpu].timeline.finish_tag, lock.timeline().virtual_time);
+  const ProcessTimeline& own = state_->uses[slot][gpu].timeline;
+  return {own.finish_tag, own.served_tag};
 }
 
-bool DeviceModel::is_done(uint32_t gpu, uint64_t tag) {
+// What was dropped with a dead process or a lost context counts as done.
+bool DeviceModel::is_done(uint32_t slot, uint32_t gpu, uint64_t tag) {
   GpuLock lock(*this, gpu);
   lock.advance_to_now();
-  return lock.timeline().virtual_time >= tag;
+  const ProcessTimeline& own = state_->uses[slot][gpu].timeline;
+  return own.served_tag >= tag || !own.has_work();
 }
 
-void DeviceModel::wait(uint32_t gpu, uint64_t tag) {
+void DeviceModel::wait(uint32_t slot, uint32_t gpu, uint64_t tag) {
   std::atomic<uint32_t>& word = state_->gpus[gpu].wake_count;
   for (;;) {
     const uint32_t seen = word.load();
@@ -127,10 +133,16 @@ void DeviceModel::wait(uint32_t gpu, uint64_t tag) {
     {
       GpuLock lock(*this, gpu);
       lock.advance_to_now();
-      if (lock.timeline().virtual_time >= tag || lock.timeline().active_count == 0) return;
+      const ProcessTimeline& own = state_->uses[slot][gpu].timeline;
+      if (own.served_tag >= tag || !own.has_work()) return;
       if (own_fault(gpu) != 0) return;  // its work is gone, while others' goes on
-      deadline = expected_time(lock.timeline(), lock.uses(), tag);
+      deadline = std::max(expected_time(lock.timeline(), lock.uses(), slot, tag),
+                          lock.timeline().now + kLeastSleepNs);
       alone = lock.timeline().active_count == 1;
+    }
+    if (lock_step_client_ >= 0) {
+      sleep_in_lock_step(deadline);
+      continue;
     }
     const uint64_t check = monotonic_now() + (alone ? kLoneCheckNs : kNeighbourCheckNs);
     const bool long_wait = check < deadline;
@@ -139,9 +151,19 @@ void DeviceModel::wait(uint32_t gpu, uint64_t tag) {
   }
 }
 
-uint64_t DeviceModel::time_done(uint32_t gpu, uint64_t tag) {
+uint64_t DeviceModel::time_done(uint32_t slot, uint32_t gpu, uint64_t tag, uint64_t not_before,
+                                uint64_t tag_then) {
   GpuLock lock(*this, gpu);
-  return time_reached(lock.timeline(), tag);
+  return time_reached(state_->uses[slot][gpu].timeline, tag, not_before, tag_then);
+}
+
+void DeviceModel::set_sharing(uint32_t gpu, Sharing sharing) {
+  {
+    GpuLock lock(*this, gpu);
+    lock.advance_to_now();
+    lock.timeline().sharing = sharing;
+  }
+  wake_waiters(gpu);
 }
 
 void DeviceModel::cancel(uint32_t slot, uint32_t gpu) {

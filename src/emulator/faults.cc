@@ -60,7 +60,7 @@ void DeviceModel::lose_contexts(uint32_t slot, GpuLock& lock, int32_t cuda_resul
   SharedUse& use = state_->uses[slot][static_cast<size_t>(&lock.gpu() - state_->gpus.data())];
   int32_t none = 0;
   use.fault.compare_exchange_strong(none, cuda_result);  // the first fault is the one that is seen
-  if (use.timeline.finish_tag > lock.timeline().virtual_time) abandon(lock.timeline(), lock.uses(), slot);
+  if (use.timeline.has_work()) abandon(lock.timeline(), lock.uses(), slot);
 }
 
 void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t gpu_instance,

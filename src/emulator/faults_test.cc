@@ -53,7 +53,8 @@ class FaultsTest : public testing::Test {
       if (write(ends[1], "r", 1) != 1) _exit(3);
       for (;;) {
         for (const uint32_t gpu : gpus) {
-          (*model)->wait(gpu, (*model)->launch(*slot, gpu, 600 * kSecondNs).tag);  // far longer than any test
+          (*model)->wait(*slot, gpu,
+                         (*model)->launch(*slot, gpu, {600 * kSecondNs}).tag);  // far longer than any test
           const int32_t fault = (*model)->own_fault(gpu);
           if (fault != 0) _exit(fault / 10);
         }

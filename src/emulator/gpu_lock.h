@@ -22,7 +22,8 @@ class DeviceModel::Uses final : public ProcessTimelines {
 class DeviceModel::GpuLock {
  public:
   GpuLock(DeviceModel& model, uint32_t gpu)
-      : gpu_(model.state_->gpus[gpu]),
+      : model_(model),
+        gpu_(model.state_->gpus[gpu]),
         uses_(*model.state_, gpu),
         lock_(gpu_.lock, [&model, gpu] { model.repair_gpu(gpu); }) {
     // The memory is shared with programs that may have spoilt it: nothing is indexed past its end.
@@ -32,9 +33,10 @@ class DeviceModel::GpuLock {
   SharedGpu& gpu() { return gpu_; }
   Timeline& timeline() { return gpu_.timeline; }
   ProcessTimelines& uses() { return uses_; }
-  void advance_to_now() { advance(gpu_.timeline, uses_, monotonic_now()); }
+  void advance_to_now() { advance(gpu_.timeline, uses_, model_.now()); }
 
  private:
+  DeviceModel& model_;
   SharedGpu& gpu_;
   Uses uses_;
   RobustLock lock_;

@@ -76,12 +76,20 @@ bool DeviceModel::is_alive(uint32_t slot, int32_t& pid) const {
   return is_mine(state_->processes[slot]);  // a process is not told of its own locks
 }
 
+int32_t DeviceModel::find_process(uint32_t slot, uint64_t image) const {
+  if (slot >= kMaxProcesses) return 0;
+  const SharedProcess& process = state_->processes[slot];
+  int32_t pid = 0;
+  if (process.in_use.load(std::memory_order_acquire) == 0 || process.image != image) return 0;
+  return is_alive(slot, pid) ? pid : 0;
+}
+
 void DeviceModel::close_account(uint32_t slot) {
   for (uint32_t gpu = 0; gpu < gpu_count_; ++gpu) {
     SharedUse& use = state_->uses[slot][gpu];
     GpuLock lock(*this, gpu);
     // Before time moves on: what a dead process had queued does not count as work after the last look.
-    const bool was_busy = use.timeline.finish_tag > lock.timeline().virtual_time;
+    const bool was_busy = use.timeline.has_work();
     if (was_busy) abandon(lock.timeline(), lock.uses(), slot);
     uint64_t held = use.context_bytes + use.memory_bytes;
     if (use.memory_peak_bytes != 0) remember_ended(slot, gpu);

@@ -74,6 +74,22 @@ struct SharedUse {
   ProcessTimeline timeline;
 };
 
+// Virtual time: see lock_step.cc.
+struct SharedLockStep {
+  struct Client {
+    uint32_t slot;
+    uint32_t is_waiting;
+    uint64_t wake_ns;
+    std::atomic<uint32_t> wake;  // futex: changes when its turn comes
+  };
+  pthread_mutex_t lock;
+  std::atomic<uint32_t> is_on;
+  std::atomic<uint64_t> now_ns;
+  uint32_t expected, joined;
+  std::atomic<int32_t> turn;  // client that runs; -1: none
+  std::array<Client, 1024> clients;
+};
+
 struct SharedState {
   uint64_t magic;  // written last
   uint32_t version;
@@ -89,6 +105,7 @@ struct SharedState {
   SharedServerFaults faults;
 
   SharedMemoryLimits memory_limits;
+  SharedLockStep lock_step;
   pthread_mutex_t table_lock;
   std::atomic<uint32_t> process_high_water;  // slots ever used: where a walk may stop
   std::array<SharedProcess, kMaxProcesses> processes;

@@ -5,15 +5,14 @@
 namespace tranche::emulator {
 namespace {
 
-// Real time that `tags` of virtual time take while `count` processes share the GPU, rounded up.
-uint64_t real_time(uint64_t tags, uint64_t count) {
-  const uint64_t part = tags % kTagsPerNanosecond * count;
-  return tags / kTagsPerNanosecond * count + (part + kTagsPerNanosecond - 1) / kTagsPerNanosecond;
-}
+constexpr uint64_t kWholeGpu = 1000;           // a demand of all multiprocessors
+__extension__ using Wide = unsigned __int128;  // for products of two times
 
-// Adds busy time between two instants to a history, period by period.
+uint64_t nanoseconds(uint64_t tags) { return (tags + kTagsPerNanosecond - 1) / kTagsPerNanosecond; }
+
+// Adds busy time between two instants to a history, period by period; `part` in 1/1024.
 template <class History>
-void add_span(History& history, uint64_t from, uint64_t to, uint64_t divisor) {
+void add_span(History& history, uint64_t from, uint64_t to, uint64_t part) {
   constexpr uint64_t kPeriods = std::tuple_size_v<decltype(history.periods)>;
   const uint64_t last = to / kSamplePeriodNs;
   uint64_t index = from / kSamplePeriodNs;
@@ -23,130 +22,265 @@ void add_span(History& history, uint64_t from, uint64_t to, uint64_t divisor) {
   }
   for (; index <= last; ++index) {
     const uint64_t end = std::min(to, (index + 1) * kSamplePeriodNs);
-    if (end > from) history.add(index, (end - from) / divisor);
+    if (end > from) history.add(index, (end - from) * part / kTagsPerNanosecond);
     from = end;
   }
 }
 
-void add_breakpoint(Timeline& timeline) {
-  timeline.breakpoints[timeline.breakpoint_count % timeline.breakpoints.size()] = {
-      timeline.now, timeline.virtual_time, timeline.active_count};
-  ++timeline.breakpoint_count;
+// The memory is shared with programs that may have spoilt it: nothing is indexed past its end.
+Segment& segment_at(ProcessTimeline& process, uint32_t number) {
+  return process.segments[(process.segment_first + number) % process.segments.size()];
 }
 
-// Drops the processes whose work is done; true if there were any.
-bool drop_finished(Timeline& timeline, ProcessTimelines& processes) {
-  const uint32_t before = timeline.active_count;
-  uint32_t kept = 0;
-  for (uint32_t i = 0; i < before; ++i) {
+uint32_t segments_of(const ProcessTimeline& process) {
+  return std::min<uint32_t>(process.segment_count, static_cast<uint32_t>(process.segments.size()));
+}
+
+uint16_t demand_now(ProcessTimeline& process) {
+  return segments_of(process) == 0 ? uint16_t{kWholeGpu} : segment_at(process, 0).demand;
+}
+
+// Tags until the end of the work that it is at.
+uint64_t left_in_segment(ProcessTimeline& process) {
+  const uint64_t end = segments_of(process) == 0 ? process.finish_tag : segment_at(process, 0).end_tag;
+  const uint64_t until = std::min(end, process.finish_tag);
+  return until > process.served_tag ? until - process.served_tag : 0;
+}
+
+void drop_served_segments(ProcessTimeline& process) {
+  while (segments_of(process) > 0 && segment_at(process, 0).end_tag <= process.served_tag) {
+    process.segment_first = (process.segment_first + 1) % static_cast<uint32_t>(process.segments.size());
+    --process.segment_count;
+  }
+}
+
+void add_segment(ProcessTimeline& process, uint64_t end_tag, uint16_t demand) {
+  const uint32_t count = segments_of(process);
+  if (count > 0) {
+    Segment& last = segment_at(process, count - 1);
+    if (last.demand == demand || count == process.segments.size()) {
+      last.end_tag = end_tag;
+      return;
+    }
+  }
+  segment_at(process, count) = {end_tag, demand};
+  process.segment_count = count + 1;
+}
+
+// Gives a process `tags` of service between two instants.
+void serve(ProcessTimeline& process, uint64_t from, uint64_t to, uint64_t tags) {
+  if (demand_now(process) > 0) {
+    process.busy_tags += tags;
+    const uint64_t span = to - from;
+    if (span > 0) add_span(process.history, from, to, std::min<uint64_t>(tags / span, kTagsPerNanosecond));
+  }
+  Run* const last =
+      process.run_count == 0 ? nullptr : &process.runs[(process.run_count - 1) % process.runs.size()];
+  const bool goes_on = last != nullptr && last->end == from && last->end_tag == process.served_tag &&
+                       (last->end_tag - last->start_tag) * (to - from) == tags * (last->end - last->start);
+  const uint64_t before = process.served_tag;
+  process.served_tag += tags;
+  if (goes_on) {
+    last->end = to;
+    last->end_tag = process.served_tag;
+  } else {
+    process.runs[process.run_count % process.runs.size()] = {from, to, before, process.served_tag};
+    ++process.run_count;
+  }
+  drop_served_segments(process);
+}
+
+// Takes whoever has nothing left out of the list; whose turn it is stays.
+void drop_finished(Timeline& timeline, ProcessTimelines& processes) {
+  uint32_t kept = 0, current = timeline.current;
+  bool gone = false;
+  for (uint32_t i = 0; i < timeline.active_count; ++i) {
     const uint16_t slot = timeline.active[i];
-    if (processes.of(slot).finish_tag > timeline.virtual_time) timeline.active[kept++] = slot;
+    if (processes.of(slot).has_work()) {
+      timeline.active[kept++] = slot;
+    } else {
+      if (i < timeline.current) --current;
+      gone = gone || i == timeline.current;
+    }
   }
   timeline.active_count = kept;
-  return kept != before;
+  timeline.current = kept == 0 ? 0 : current % kept;
+  if (!gone) return;
+  timeline.slice_left = kSliceNs;
+  timeline.switch_left = kept > 0 ? kSwitchNs : 0;
 }
 
-// One stretch with an unchanged set of active processes, at most until `now`.
-void advance_stretch(Timeline& timeline, ProcessTimelines& processes, uint64_t now) {
-  const uint64_t count = timeline.active_count;
-  uint64_t first_tag = UINT64_MAX;
-  for (uint32_t i = 0; i < count; ++i) {
-    first_tag = std::min(first_tag, processes.of(timeline.active[i]).finish_tag);
-  }
-  const uint64_t tags_left = first_tag > timeline.virtual_time ? first_tag - timeline.virtual_time : 0;
-  const uint64_t until_first = real_time(tags_left, count);
-  const bool finishes = until_first <= now - timeline.now;
-  const uint64_t step = finishes ? until_first : now - timeline.now;
-  const uint64_t tags = finishes ? tags_left : step * kTagsPerNanosecond / count;
+void next_turn(Timeline& timeline) {
+  timeline.slice_left = kSliceNs;
+  if (timeline.active_count < 2) return;
+  timeline.current = (timeline.current + 1) % timeline.active_count;
+  timeline.switch_left = kSwitchNs;
+}
 
-  add_span(timeline.history, timeline.now, timeline.now + step, 1);
-  timeline.busy_ns += step;
-  for (uint32_t i = 0; i < count; ++i) {
+// The process whose turn it is runs: until its work or its slice ends, at most until `now`.
+void advance_slice(Timeline& timeline, ProcessTimelines& processes, uint64_t now) {
+  if (timeline.switch_left > 0) {
+    const uint64_t step = std::min(timeline.switch_left, now - timeline.now);
+    timeline.switch_left -= step;
+    timeline.now += step;
+    return;
+  }
+  ProcessTimeline& process = processes.of(timeline.active[timeline.current % timeline.active_count]);
+  const uint64_t left = left_in_segment(process);
+  const bool is_kernel = demand_now(process) > 0;
+  const uint64_t allowed =
+      timeline.active_count > 1 ? std::min(timeline.slice_left, now - timeline.now) : now - timeline.now;
+  const uint64_t needed = nanoseconds(left);
+  const uint64_t step = std::min(allowed, needed);
+  const uint64_t tags = step == needed ? left : step * kTagsPerNanosecond;
+  if (is_kernel) {
+    timeline.busy_ns += step;
+    add_span(timeline.history, timeline.now, timeline.now + step, kTagsPerNanosecond);
+  }
+  serve(process, timeline.now, timeline.now + step, tags);
+  timeline.now += step;
+  timeline.slice_left -= std::min(timeline.slice_left, step);
+  if (!process.has_work())
+    drop_finished(timeline, processes);
+  else if (timeline.slice_left == 0)
+    next_turn(timeline);
+}
+
+uint64_t total_demand(Timeline& timeline, ProcessTimelines& processes) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < timeline.active_count; ++i) total += demand_now(processes.of(timeline.active[i]));
+  return total;
+}
+
+// All run: until the first of them ends a piece of work, at most until `now`.
+void advance_side_by_side(Timeline& timeline, ProcessTimelines& processes, uint64_t now) {
+  const uint64_t demand =
+      std::max(total_demand(timeline, processes), kWholeGpu);  // they run at kWholeGpu / demand
+  uint64_t least = UINT64_MAX;
+  for (uint32_t i = 0; i < timeline.active_count; ++i) {
+    least = std::min(least, left_in_segment(processes.of(timeline.active[i])));
+  }
+  const uint64_t needed = nanoseconds(least / kWholeGpu * demand + least % kWholeGpu * demand / kWholeGpu);
+  const uint64_t step = std::min(needed, now - timeline.now);
+  const uint64_t tags = step == needed ? least
+                                       : step * kTagsPerNanosecond / demand * kWholeGpu +
+                                             step * kTagsPerNanosecond % demand * kWholeGpu / demand;
+  bool any_kernel = false;
+  for (uint32_t i = 0; i < timeline.active_count; ++i) {
     ProcessTimeline& process = processes.of(timeline.active[i]);
-    process.busy_tags += tags;
-    add_span(process.history, timeline.now, timeline.now + step, count);
+    any_kernel = any_kernel || demand_now(process) > 0;
+    serve(process, timeline.now, timeline.now + step, std::min(tags, left_in_segment(process)));
+  }
+  if (any_kernel) {
+    timeline.busy_ns += step;
+    add_span(timeline.history, timeline.now, timeline.now + step, kTagsPerNanosecond);
   }
   timeline.now += step;
-  timeline.virtual_time += tags;
-  if (finishes && drop_finished(timeline, processes)) add_breakpoint(timeline);
+  drop_finished(timeline, processes);
 }
 
-const Timeline::Breakpoint& breakpoint(const Timeline& timeline, uint64_t number) {
-  return timeline.breakpoints[number % timeline.breakpoints.size()];
+uint64_t remaining_ns(ProcessTimeline& process) {
+  return process.has_work() ? nanoseconds(process.finish_tag - process.served_tag) : 0;
 }
 
 }  // namespace
 
 void advance(Timeline& timeline, ProcessTimelines& processes, uint64_t now) {
-  while (timeline.now < now && timeline.active_count > 0) advance_stretch(timeline, processes, now);
+  while (timeline.now < now && timeline.active_count > 0) {
+    if (timeline.sharing == Sharing::side_by_side)
+      advance_side_by_side(timeline, processes, now);
+    else
+      advance_slice(timeline, processes, now);
+  }
   timeline.now = std::max(timeline.now, now);
 }
 
-uint64_t enqueue(Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t work_ns) {
+uint64_t enqueue(Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t work_ns,
+                 uint32_t demand) {
   ProcessTimeline& process = processes.of(slot);
+  const bool was_idle = !process.has_work();
   const uint64_t work = std::min(work_ns, kBacklogMaxNs) * kTagsPerNanosecond;
-  if (process.finish_tag > timeline.virtual_time) {
-    const uint64_t latest = timeline.virtual_time + kBacklogMaxNs * kTagsPerNanosecond;
-    process.finish_tag = std::max(process.finish_tag, std::min(process.finish_tag + work, latest));
-    return process.finish_tag;
+  const uint64_t latest = process.served_tag + kBacklogMaxNs * kTagsPerNanosecond;
+  const uint64_t finish = std::max(process.finish_tag, std::min(process.finish_tag + work, latest));
+  if (finish == process.finish_tag) return finish;
+  process.finish_tag = finish;
+  add_segment(process, finish, static_cast<uint16_t>(std::min<uint64_t>(demand, kWholeGpu)));
+  if (!was_idle || timeline.active_count >= kMaxProcesses) return finish;
+  if (timeline.active_count == 0) {
+    timeline.current = 0;
+    timeline.slice_left = kSliceNs;
+    timeline.switch_left = 0;
   }
-  process.finish_tag = timeline.virtual_time + work;
-  if (work > 0 && timeline.active_count < kMaxProcesses) {
-    timeline.active[timeline.active_count] = static_cast<uint16_t>(slot);
-    ++timeline.active_count;
-    add_breakpoint(timeline);
-  }
-  return process.finish_tag;
+  timeline.active[timeline.active_count] = static_cast<uint16_t>(slot);
+  ++timeline.active_count;
+  return finish;
 }
 
-uint64_t expected_time(const Timeline& timeline, ProcessTimelines& processes, uint64_t tag) {
-  std::array<uint64_t, kMaxProcesses> tags;
-  const uint32_t count = timeline.active_count;
-  for (uint32_t i = 0; i < count; ++i) tags[i] = processes.of(timeline.active[i]).finish_tag;
-  std::sort(tags.begin(), tags.begin() + count);
-  uint64_t time = timeline.now;
-  uint64_t virtual_time = timeline.virtual_time;
-  for (uint32_t i = 0; i < count && virtual_time < tag; ++i) {
-    const uint64_t until = std::min(tag, tags[i]);
-    if (until > virtual_time) time += real_time(until - virtual_time, count - i);
-    virtual_time = std::max(virtual_time, until);
+// The turns are played through, as advance would take them, for at most kTurnsAhead of them.
+uint64_t expected_time(const Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t tag) {
+  constexpr uint32_t kTurnsAhead = 4096;
+  ProcessTimeline& process = processes.of(slot);
+  const uint64_t goal = std::min(tag, process.finish_tag);
+  uint64_t own = goal > process.served_tag ? nanoseconds(goal - process.served_tag) : 0;
+  if (timeline.sharing == Sharing::side_by_side || timeline.active_count < 2) return timeline.now + own;
+  std::array<uint64_t, kMaxProcesses> left;
+  for (uint32_t i = 0; i < timeline.active_count; ++i)
+    left[i] = remaining_ns(processes.of(timeline.active[i]));
+  uint64_t time = timeline.now + timeline.switch_left, slice = timeline.slice_left;
+  uint32_t turn = timeline.current % timeline.active_count;
+  for (uint32_t i = 0; i < kTurnsAhead; ++i) {
+    const bool is_own = timeline.active[turn] == slot;
+    const uint64_t step = std::min(slice, left[turn]);
+    if (is_own && own <= step) return time + own;
+    if (is_own) own -= step;
+    left[turn] -= step;
+    time += step;
+    const uint32_t before = turn;
+    do turn = (turn + 1) % timeline.active_count;
+    while (left[turn] == 0 && turn != before);
+    if (turn != before) time += kSwitchNs;
+    slice = kSliceNs;
   }
   return time;
 }
 
-uint64_t time_reached(const Timeline& timeline, uint64_t tag) {
-  const uint64_t end = timeline.breakpoint_count;
-  const uint64_t begin = end > timeline.breakpoints.size() ? end - timeline.breakpoints.size() : 0;
-  // The first breakpoint with V >= tag ends the stretch in which the tag was reached.
-  uint64_t low = begin, high = end;
-  while (low < high) {
-    const uint64_t middle = low + (high - low) / 2;
-    if (breakpoint(timeline, middle).virtual_time >= tag)
-      high = middle;
-    else
-      low = middle + 1;
+uint64_t time_reached(const ProcessTimeline& process, uint64_t tag, uint64_t not_before, uint64_t tag_then) {
+  const uint64_t kept = std::min<uint64_t>(process.run_count, process.runs.size());
+  uint64_t next_start = 0, next_tag = 0;  // of the oldest run looked at
+  for (uint64_t i = 0; i < kept; ++i) {
+    const Run& run = process.runs[(process.run_count - 1 - i) % process.runs.size()];
+    if (run.end_tag < tag) return next_start == 0 ? run.end : next_start;  // reached as that run began
+    if (run.start_tag <= tag) {
+      const uint64_t tags = run.end_tag - run.start_tag;
+      if (tags == 0) return std::max(run.end, not_before);
+      const auto part = static_cast<Wide>(run.end - run.start) * (tag - run.start_tag);
+      return std::max(run.start + static_cast<uint64_t>(part / tags), not_before);
+    }
+    next_start = run.start;
+    next_tag = run.start_tag;
   }
-  if (low == begin) return begin == end ? timeline.now : breakpoint(timeline, begin).time;
-  const Timeline::Breakpoint& start = breakpoint(timeline, low - 1);
-  const uint64_t reached = start.time + real_time(tag - start.virtual_time, start.active);
-  return std::min(reached, low < end ? breakpoint(timeline, low).time : timeline.now);
+  if (next_start <= not_before || next_tag <= tag_then || tag <= tag_then) return not_before;
+  const auto part = static_cast<Wide>(next_start - not_before) * (tag - tag_then);
+  return not_before + static_cast<uint64_t>(part / (next_tag - tag_then));
 }
 
 void abandon(Timeline& timeline, ProcessTimelines& processes, uint32_t slot) {
   ProcessTimeline& process = processes.of(slot);
-  process.finish_tag = std::min(process.finish_tag, timeline.virtual_time);
-  if (drop_finished(timeline, processes)) add_breakpoint(timeline);
+  process.finish_tag = std::min(process.finish_tag, process.served_tag);
+  process.segment_count = 0;
+  drop_finished(timeline, processes);
 }
 
 void repair(Timeline& timeline, ProcessTimelines& processes, uint32_t slot_count) {
   timeline.active_count = 0;
   for (uint32_t slot = 0; slot < slot_count && slot < kMaxProcesses; ++slot) {
-    if (processes.of(slot).finish_tag > timeline.virtual_time) {
-      timeline.active[timeline.active_count] = static_cast<uint16_t>(slot);
-      ++timeline.active_count;
-    }
+    if (!processes.of(slot).has_work()) continue;
+    timeline.active[timeline.active_count] = static_cast<uint16_t>(slot);
+    ++timeline.active_count;
   }
-  add_breakpoint(timeline);
+  timeline.current = 0;
+  timeline.slice_left = kSliceNs;
+  timeline.switch_left = 0;
 }
 
 }  // namespace tranche::emulator

@@ -1,14 +1,20 @@
-// Time on one GPU: which processes have work queued on it, and when that work is done.
+// Time on one GPU: which processes have work queued on it, who runs when, and when work is done.
 //
-// Processes on one GPU share it equally: of N busy processes each runs at 1/N of the GPU's speed, as under
-// the driver's round-robin time slices seen from afar. The bookkeeping is that of fair queueing: virtual
-// time V grows at 1/N of real time; a process's work queued so far ends when V reaches its finish tag, and
-// more work only moves that one tag. No process has to run for time to pass: whoever looks first brings
-// the timeline up to now.
+// Two ways of sharing, as on hardware:
+//   - time slices (the default): one process at a time, in turn, for at most a slice; whoever has nothing
+//   left to
+//     do gives the rest of its slice up; a switch costs time in which nobody computes;
+//   - side by side, as clients of MPS: all at once at full speed while what they demand of the
+//   multiprocessors
+//     fits, and each proportionally slower when it does not.
+// A process's own work is served in order. Work is a kernel with a demand (thousandths of the
+// multiprocessors) or a copy, which keeps its process waiting but nobody busy. No process has to run for time
+// to pass: whoever looks first brings the timeline up to now, slice by slice.
 //
-// Units: real times are CLOCK_MONOTONIC ns; tags and virtual time are 1/1024 ns of exclusive GPU time.
-// Threading: the caller holds the GPU's lock. All of it is plain data in shared memory; what can be
-// derived (the list of active processes) is rebuilt by repair() after a process died inside the lock.
+// Units: real times are CLOCK_MONOTONIC (or virtual) ns. A tag counts a process's own work in 1/1024 ns of
+// exclusive GPU time since it came: its work is done when what it was served reaches the tag. Threading: the
+// caller holds the GPU's lock. All of it is plain data in shared memory; what can be derived (the list of
+// active processes) is rebuilt by repair() after a process died inside the lock.
 #pragma once
 
 #include <array>
@@ -19,9 +25,12 @@ namespace tranche::emulator {
 
 inline constexpr uint32_t kMaxProcesses = 2048;
 inline constexpr uint64_t kTagsPerNanosecond = 1024;
-// The most work that a process can have queued, 26 days: keeps tags times processes within 64 bits.
+// The most work that a process can have queued, 26 days: keeps tags within 64 bits.
 inline constexpr uint64_t kBacklogMaxNs = uint64_t{1} << 51;
 inline constexpr uint64_t kSamplePeriodNs = 1'000'000'000 / 6;  // NVML's shortest sample period
+// Slices are some hundred microseconds to milliseconds (LithOS, SOSP'25); the switch is chosen.
+inline constexpr uint64_t kSliceNs = 2'000'000;
+inline constexpr uint64_t kSwitchNs = 20'000;
 
 // Busy time by sample period, the last Count of them: what utilisation is read from.
 template <uint32_t Count>
@@ -43,28 +52,43 @@ struct BusyHistory {
   }
 };
 
-// One process's part of one GPU's timeline.
-struct ProcessTimeline {
-  uint64_t finish_tag = 0;  // V at which all its queued work is done
-  uint64_t busy_tags = 0;   // GPU time it has had since it came
-  BusyHistory<32> history;  // the GPU time it had, by sample period
+// What a process has queued, as runs of equal work.
+struct Segment {
+  uint64_t end_tag = 0;
+  uint16_t demand = 0;  // thousandths; 0: a copy
 };
 
-struct Timeline {
-  // Where V's speed changed: at `time` V was `virtual_time` and from then on `active` processes shared it.
-  struct Breakpoint {
-    uint64_t time = 0;
-    uint64_t virtual_time = 0;
-    uint32_t active = 0;
-  };
+// A time in which a process was served evenly.
+struct Run {
+  uint64_t start = 0, end = 0;          // real time
+  uint64_t start_tag = 0, end_tag = 0;  // what it had been served
+};
 
-  uint64_t now = 0;  // up to where time has been accounted
-  uint64_t virtual_time = 0;
-  uint64_t busy_ns = 0;  // total time with at least one process at work
+// One process's part of one GPU's timeline.
+struct ProcessTimeline {
+  uint64_t finish_tag = 0;  // of all that it ever queued
+  uint64_t served_tag = 0;  // of what it has been served
+  uint64_t busy_tags = 0;   // GPU time that its kernels have had since it came
+  BusyHistory<32> history;  // the same by sample period
+  uint32_t segment_first = 0, segment_count = 0;
+  std::array<Segment, 64> segments;  // a ring; what does not fit joins the last
+  uint64_t run_count = 0;            // ever; the ring holds the newest
+  std::array<Run, 64> runs;
+
+  bool has_work() const { return finish_tag > served_tag; }
+};
+
+enum class Sharing : uint32_t { slices = 0, side_by_side = 1 };
+
+struct Timeline {
+  uint64_t now = 0;      // up to where time has been accounted
+  uint64_t busy_ns = 0;  // total time with at least one kernel at work
+  Sharing sharing = Sharing::slices;
   uint32_t active_count = 0;
-  std::array<uint16_t, kMaxProcesses> active;  // slots with work left
-  uint64_t breakpoint_count = 0;               // ever written; the ring holds the newest
-  std::array<Breakpoint, 4096> breakpoints;
+  uint32_t current = 0;  // whose turn it is, an index into `active`
+  uint64_t slice_left = kSliceNs;
+  uint64_t switch_left = 0;
+  std::array<uint16_t, kMaxProcesses> active;  // slots with work left, in the order of their turns
   BusyHistory<64> history;
 };
 
@@ -80,17 +104,19 @@ class ProcessTimelines {
 
 // Accounts for the time until `now`; earlier times are ignored.
 void advance(Timeline& timeline, ProcessTimelines& processes, uint64_t now);
-// Queues `work_ns` of exclusive GPU time behind the work of `slot`; returns the tag at which it is done.
-// What exceeds kBacklogMaxNs is not queued.
-// The timeline has been advanced to now.
-uint64_t enqueue(Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t work_ns);
-// When V will reach `tag`, if no process comes or goes. The timeline has been advanced to now.
-uint64_t expected_time(const Timeline& timeline, ProcessTimelines& processes, uint64_t tag);
-// When V reached `tag`, which it has. The oldest time known if that is too long ago to tell.
-uint64_t time_reached(const Timeline& timeline, uint64_t tag);
+// Queues `work_ns` of exclusive GPU time behind the work of `slot`, `demand` as in Segment; returns the tag
+// at which it is done. What exceeds kBacklogMaxNs is not queued. The timeline has been advanced to now.
+uint64_t enqueue(Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t work_ns,
+                 uint32_t demand = 1000);
+// A time not after that at which `slot` will have been served `tag`, whoever comes: when to look again. It is
+// that time itself if the process is alone. The timeline has been advanced to now.
+uint64_t expected_time(const Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t tag);
+// When `slot` had been served `tag`, which it has. `not_before` and `tag_then` say what was known when the
+// tag was made; what is too long ago for the runs that are kept is interpolated from there.
+uint64_t time_reached(const ProcessTimeline& process, uint64_t tag, uint64_t not_before, uint64_t tag_then);
 // Forgets the queued work of `slot`, whose process has died.
 void abandon(Timeline& timeline, ProcessTimelines& processes, uint32_t slot);
-// Rebuilds what is derived, from the finish tags of `slots`.
+// Rebuilds what is derived, from the tags of the first `slot_count` slots.
 void repair(Timeline& timeline, ProcessTimelines& processes, uint32_t slot_count);
 
 }  // namespace tranche::emulator

@@ -1,40 +1,64 @@
 #include "emulator/cuda/device_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <string>
 
 namespace tranche::emulator::cuda {
 namespace {
 
-constexpr uint64_t kPage = uint64_t{2} << 20;
-constexpr uint64_t kSmallMax = kPage / 2;                 // larger ones take pages of their own
+constexpr uint64_t kSmallMax = kDevicePage / 2;           // larger ones take pages of their own
 constexpr uint64_t kSmallMin = 512;                       // cuMemAlloc's alignment is at least 256
 constexpr uint64_t kRegionFactor = 4;                     // address space per byte of GPU memory
 constexpr uint64_t kKeptWhenFreed = uint64_t{256} << 20;  // larger blocks give their bytes back to the host
 
-uint64_t round_up_to_page(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+}  // namespace
 
 uint64_t next_block_id() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1);
 }
 
-}  // namespace
+Piece Backing::piece(uint64_t offset, uint64_t length) const {
+  length = std::min(length, size - std::min(offset, size));
+  if (size <= kRealBytesMax) return {bytes + offset, length};
+  const uint64_t tail = size - kDevicePage;
+  if (offset < kDevicePage) return {bytes + offset, std::min(length, kDevicePage - offset)};
+  if (offset < tail) return {nullptr, std::min(length, tail - offset)};
+  return {bytes + offset, length};
+}
 
 DeviceMemory::~DeviceMemory() {
-  if (region_ != 0) munmap(pointer(region_), region_bytes_);
+  if (region_ == 0) return;
+  munmap(reinterpret_cast<void*>(region_), region_bytes_);
+  munmap(bytes_, region_bytes_);
+  close(file_);
 }
 
 bool DeviceMemory::reserve() {
   if (region_ != 0) return true;
   const uint64_t bytes = round_up_to_page(model_.usable_bytes(gpu_)) * kRegionFactor;
-  void* memory = mmap(nullptr, bytes + kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return false;
-  region_ = round_up_to_page(reinterpret_cast<CUdeviceptr>(memory));
+  constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const range = mmap(nullptr, bytes + kDevicePage, PROT_NONE, kReserved, -1, 0);
+  if (range == MAP_FAILED) return false;
+  const std::string name = std::string(kMemoryFileName) + std::to_string(gpu_);
+  const int file = memfd_create(name.c_str(), MFD_CLOEXEC);
+  void* memory = MAP_FAILED;
+  if (file >= 0 && ftruncate(file, static_cast<off_t>(bytes)) == 0) {
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  }
+  if (memory == MAP_FAILED) {
+    if (file >= 0) close(file);
+    munmap(range, bytes + kDevicePage);
+    return false;
+  }
+  file_ = file;
+  bytes_ = static_cast<uint8_t*>(memory);
+  region_ = round_up_to_page(reinterpret_cast<CUdeviceptr>(range));
   region_bytes_ = bytes;
   give_span(region_, bytes);
   return true;
@@ -77,17 +101,13 @@ void DeviceMemory::give_span(CUdeviceptr address, uint64_t bytes) {
 
 CUresult DeviceMemory::allocate_pages(uint64_t bytes, CUdeviceptr& address) {
   if (!model_.charge(slot_, gpu_, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (take_span(bytes, address)) {
-    if (mprotect(pointer(address), bytes, PROT_READ | PROT_WRITE) == 0) return CUDA_SUCCESS;
-    give_span(address, bytes);
-  }
+  if (take_span(bytes, address)) return CUDA_SUCCESS;
   model_.discharge(slot_, gpu_, bytes);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void DeviceMemory::release_pages(CUdeviceptr address, uint64_t bytes) {
-  if (bytes > kKeptWhenFreed) madvise(pointer(address), bytes, MADV_DONTNEED);
-  mprotect(pointer(address), bytes, PROT_NONE);
+  if (bytes > kKeptWhenFreed) madvise(host(address), bytes, MADV_REMOVE);
   give_span(address, bytes);
   model_.discharge(slot_, gpu_, bytes);
 }
@@ -96,10 +116,10 @@ CUresult DeviceMemory::allocate_small(uint64_t unit, CUdeviceptr& address) {
   std::set<CUdeviceptr>& with_room = slabs_with_room_[unit];
   if (with_room.empty()) {
     CUdeviceptr page = 0;
-    CUDA_TRY(allocate_pages(kPage, page));
+    CUDA_TRY(allocate_pages(kDevicePage, page));
     Slab& slab = slabs_[page];
     slab.unit = unit;
-    for (uint64_t i = kPage / unit; i > 0; --i) slab.free.push_back(static_cast<uint32_t>(i - 1));
+    for (uint64_t i = kDevicePage / unit; i > 0; --i) slab.free.push_back(static_cast<uint32_t>(i - 1));
     with_room.insert(page);
   }
   const CUdeviceptr page = *with_room.begin();
@@ -112,7 +132,7 @@ CUresult DeviceMemory::allocate_small(uint64_t unit, CUdeviceptr& address) {
 }
 
 void DeviceMemory::release_small(CUdeviceptr address, uint64_t unit) {
-  const CUdeviceptr page = address / kPage * kPage;
+  const CUdeviceptr page = address / kDevicePage * kDevicePage;
   Slab& slab = slabs_[page];
   slab.free.push_back(static_cast<uint32_t>((address - page) / unit));
   --slab.live;
@@ -122,10 +142,10 @@ void DeviceMemory::release_small(CUdeviceptr address, uint64_t unit) {
   }
   slabs_with_room_[unit].erase(page);
   slabs_.erase(page);
-  release_pages(page, kPage);
+  release_pages(page, kDevicePage);
 }
 
-CUresult DeviceMemory::allocate(uint64_t bytes, CUcontext context, CUdeviceptr& address) {
+CUresult DeviceMemory::allocate(uint64_t bytes, CUcontext context, CUdeviceptr& address, BlockKind kind) {
   if (bytes == 0) return CUDA_ERROR_INVALID_VALUE;
   if (bytes > model_.usable_bytes(gpu_)) return CUDA_ERROR_OUT_OF_MEMORY;
   const std::lock_guard lock(mutex_);
@@ -141,8 +161,42 @@ CUresult DeviceMemory::allocate(uint64_t bytes, CUcontext context, CUdeviceptr& 
   block.bytes = bytes;
   block.context = context;
   block.id = next_block_id();
+  block.kind = kind;
+  block.backing = {host(address), block.span};
   blocks_.emplace(address, block);
   return CUDA_SUCCESS;
+}
+
+CUresult DeviceMemory::take_pages(uint64_t bytes, CUdeviceptr& address) {
+  if (bytes > model_.usable_bytes(gpu_)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const std::lock_guard lock(mutex_);
+  return allocate_pages(bytes, address);
+}
+
+void DeviceMemory::give_pages(CUdeviceptr address, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  release_pages(address, bytes);
+}
+
+CUresult DeviceMemory::open() {
+  const std::lock_guard lock(mutex_);
+  return reserve() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+Backing DeviceMemory::backing(CUdeviceptr address, uint64_t bytes) const { return {host(address), bytes}; }
+
+void DeviceMemory::add_block(Block block) {
+  const std::lock_guard lock(mutex_);
+  blocks_[block.address] = block;
+}
+
+bool DeviceMemory::remove_block(CUdeviceptr address, Block& block) {
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(address);
+  if (found == blocks_.end()) return false;
+  block = found->second;
+  blocks_.erase(found);
+  return true;
 }
 
 void DeviceMemory::release_locked(std::map<CUdeviceptr, Block>::iterator found) {
@@ -157,7 +211,7 @@ void DeviceMemory::release_locked(std::map<CUdeviceptr, Block>::iterator found) 
 bool DeviceMemory::release(CUdeviceptr address) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(address);
-  if (found == blocks_.end()) return false;
+  if (found == blocks_.end() || found->second.pool != nullptr) return false;
   release_locked(found);
   return true;
 }
@@ -166,7 +220,7 @@ void DeviceMemory::release_all_of(CUcontext context) {
   const std::lock_guard lock(mutex_);
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     const auto next = std::next(it);
-    if (it->second.context == context) release_locked(it);
+    if (it->second.context == context && it->second.pool == nullptr) release_locked(it);
     it = next;
   }
 }

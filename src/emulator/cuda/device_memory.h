@@ -1,8 +1,12 @@
 // One process's memory on one GPU: addresses, bytes and what they are charged.
 //
-// Addresses lie in a range of the process's own address space, several times the GPU's size so that
-// fragmentation never refuses what the GPU has room for, and are backed by ordinary memory that costs
-// nothing until it is touched. Freed memory keeps its bytes, so the next owner finds it dirty, as on a GPU.
+// A program sees addresses of a range that the CPU cannot touch, as on hardware: a stray dereference is a
+// fault, here too. The range is several times the GPU's size, so that fragmentation never refuses what the
+// GPU has room for. Behind it lies a file in memory that costs nothing until it is touched; other processes
+// map it for cuIpc*. Freed memory keeps its bytes, so the next owner finds it dirty, as on a GPU.
+//
+// Blocks beyond kRealBytesMax have bytes in their first and last page only: what lies between takes no host
+// memory, forgets what is written and reads as kHollowByte.
 //
 // Charges come in pages of 2 MiB; allocations under 1 MiB share a page with others of the same power of
 // two. Threading: every method from any thread.
@@ -19,12 +23,41 @@
 
 namespace tranche::emulator::cuda {
 
+inline constexpr uint64_t kDevicePage = uint64_t{2} << 20;
+inline constexpr uint64_t kRealBytesMax = uint64_t{64} << 20;  // chosen: what examples and tests copy fits
+inline constexpr unsigned char kHollowByte = 0xA5;
+inline constexpr const char* kMemoryFileName =
+    "tranche-memory:";  // of files with device bytes; the GPU's index follows
+
+inline uint64_t round_up_to_page(uint64_t bytes) {
+  return (bytes + kDevicePage - 1) / kDevicePage * kDevicePage;
+}
+
+// A run of device bytes: at `pointer` on the host, or hollow.
+struct Piece {
+  uint8_t* pointer = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Bytes that one owner has, wherever they are mapped: a span of a GPU's file, or of an imported one.
+struct Backing {
+  uint8_t* bytes = nullptr;
+  uint64_t size = 0;
+  // The run that begins at `offset`, at most `length` long.
+  Piece piece(uint64_t offset, uint64_t length) const;
+};
+
+enum class BlockKind { allocated, pooled, array, graph };
+
 struct Block {
   CUdeviceptr address = 0;
   uint64_t bytes = 0;  // as asked for
   uint64_t span = 0;   // of address space: whole pages, or a share of one
   CUcontext context = nullptr;
   uint64_t id = 0;  // unique in the process
+  BlockKind kind = BlockKind::allocated;
+  CUmemoryPool pool = nullptr;  // of a pooled block
+  Backing backing;
 };
 
 class DeviceMemory {
@@ -35,12 +68,31 @@ class DeviceMemory {
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
   uint32_t gpu() const { return gpu_; }
-  CUresult allocate(uint64_t bytes, CUcontext context, CUdeviceptr& address);
+  CUresult allocate(uint64_t bytes, CUcontext context, CUdeviceptr& address,
+                    BlockKind kind = BlockKind::allocated);
   // `address` is one that allocate gave; false if it is not live.
   bool release(CUdeviceptr address);
   void release_all_of(CUcontext context);
   // Finds the live block that holds `address`.
   bool find(CUdeviceptr address, Block& block) const;
+
+  // Charged pages without a block: what pools, virtual memory and contexts hold. A multiple of kDevicePage.
+  CUresult take_pages(uint64_t bytes, CUdeviceptr& address);
+  void give_pages(CUdeviceptr address, uint64_t bytes);
+  // The bytes of such pages.
+  Backing backing(CUdeviceptr address, uint64_t bytes) const;
+  // A block inside them that find, but not release, sees.
+  void add_block(Block block);
+  bool remove_block(CUdeviceptr address, Block& block);
+
+  // Charges without an address: code, limits of a context. False: out of memory.
+  bool charge(uint64_t bytes) { return model_.charge(slot_, gpu_, bytes); }
+  void discharge(uint64_t bytes) { model_.discharge(slot_, gpu_, bytes); }
+
+  // For other processes of this user: the file, once it is open, and where in it an address lies.
+  CUresult open();
+  int file() const { return file_; }
+  uint64_t offset_of(CUdeviceptr address) const { return address - region_; }
 
  private:
   // A page shared by small allocations of one size.
@@ -58,12 +110,15 @@ class DeviceMemory {
   CUresult allocate_small(uint64_t unit, CUdeviceptr& address);
   void release_small(CUdeviceptr address, uint64_t unit);
   void release_locked(std::map<CUdeviceptr, Block>::iterator block);
+  uint8_t* host(CUdeviceptr address) const { return bytes_ + (address - region_); }
 
   DeviceModel& model_;
   uint32_t slot_;
   uint32_t gpu_;
   mutable std::mutex mutex_;
-  CUdeviceptr region_ = 0;
+  int file_ = -1;
+  CUdeviceptr region_ = 0;    // as the program sees it
+  uint8_t* bytes_ = nullptr;  // the file, mapped
   uint64_t region_bytes_ = 0;
   std::map<CUdeviceptr, Block> blocks_;
   std::map<CUdeviceptr, uint64_t> free_by_address_;
@@ -71,5 +126,8 @@ class DeviceMemory {
   std::map<CUdeviceptr, Slab> slabs_;
   std::map<uint64_t, std::set<CUdeviceptr>> slabs_with_room_;  // by unit
 };
+
+// A number for a live block, unique in the process.
+uint64_t next_block_id();
 
 }  // namespace tranche::emulator::cuda

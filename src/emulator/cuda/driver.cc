@@ -1,12 +1,14 @@
 #include "emulator/cuda/driver.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
 
+#include "emulator/cuda/checkpoint.h"
 #include "emulator/cuda/mig_visible.h"
 #include "emulator/cuda/visible_devices.h"
 #include "emulator/device_nodes.h"
@@ -16,6 +18,7 @@ namespace tranche::emulator::cuda {
 namespace {
 
 constexpr uint64_t kBytesPerMiB = uint64_t{1} << 20;
+constexpr uint64_t kCopyStartNs = 1500;  // chosen: what a copy takes before the first byte moves
 
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
@@ -67,6 +70,7 @@ CUresult Driver::initialise(unsigned flags) {
   }
   pthread_atfork(nullptr, nullptr, [] { instance().ready_.store(false); });
   ready_.store(true, std::memory_order_release);
+  start_checkpoints();
   return CUDA_SUCCESS;
 }
 
@@ -75,11 +79,20 @@ CUresult Driver::enter_server() {
   const auto slot = model_->enter();
   if (!slot) return CUDA_ERROR_UNKNOWN;
   slot_ = *slot;
+  join_lock_step();
   for (const auto& device : devices_) {
     if (device->mig) model_->use_mig_device(slot_, *device->mig);
     device->memory = std::make_unique<DeviceMemory>(*model_, slot_, device->gpu);
   }
   return CUDA_SUCCESS;
+}
+
+// $TRANCHE_EMULATOR_LOCK_STEP, a number: which client of a server in lock step this process is.
+void Driver::join_lock_step() {
+  const char* const number = std::getenv("TRANCHE_EMULATOR_LOCK_STEP");
+  if (number != nullptr && *number != '\0') {
+    model_->join_lock_step(static_cast<uint32_t>(std::strtoul(number, nullptr, 10)), slot_);
+  }
 }
 
 // Opens the nodes and keeps them open, so that /proc/PID/fd tells who holds a GPU.
@@ -127,6 +140,13 @@ Driver::Device* Driver::device(CUdevice ordinal) {
   return devices_[static_cast<size_t>(ordinal)].get();
 }
 
+CUdevice Driver::ordinal_of(uint32_t gpu) const {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i]->gpu == gpu) return static_cast<CUdevice>(i);
+  }
+  return -1;
+}
+
 CUresult Driver::find_device(CUdevice ordinal, Device*& device) {
   CUDA_TRY(ready());
   device = this->device(ordinal);
@@ -134,12 +154,12 @@ CUresult Driver::find_device(CUdevice ordinal, Device*& device) {
 }
 
 CUresult Driver::create_context(CUdevice ordinal, unsigned flags, unsigned api_version, bool primary,
-                                std::shared_ptr<Context>& context) {
+                                std::shared_ptr<Context>& context, uint64_t bytes) {
   Device* const device = this->device(ordinal);
   if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
   CUDA_TRY(static_cast<CUresult>(model_->refusal(device->gpu)));
-  CUDA_TRY(fault_on(device->gpu));
-  const uint64_t bytes = model_->board(device->gpu).context_mib * kBytesPerMiB;
+  if (device->contexts.load() == 0) CUDA_TRY(fault_on(device->gpu));
+  if (bytes == 0) bytes = model_->board(device->gpu).context_mib * kBytesPerMiB;
   if (!model_->add_context(slot_, device->gpu, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   context = std::make_shared<Context>();
   context->device = ordinal;
@@ -169,8 +189,40 @@ void Driver::destroy_context(const std::shared_ptr<Context>& context) {
   for (const auto& module : modules.remove_if(in_context)) {
     functions.remove_if([&](const Function& function) { return function.module == module->handle; });
   }
+  arrays.remove_if(in_context);
+  release_host_of(context->handle);
+  mipmapped_arrays.remove_if(in_context);
+  space.close_all_of(context->handle);
   device.memory->release_all_of(context->handle);
+  if (context->limit_bytes > 0) device.memory->discharge(context->limit_bytes);
   model_->remove_context(slot_, context->gpu, context->charged_bytes);
+}
+
+// What the model says of the process (an injected fault), and what the context's own work has met.
+CUresult Driver::fault_of(Context& context) {
+  StickyFault& fault = context.fault;
+  int result = fault.result.load(std::memory_order_relaxed);
+  if (result != 0) return static_cast<CUresult>(result);
+  const int coming = fault.coming.load(std::memory_order_acquire);
+  if (coming != 0 && model_->is_done(slot_, context.gpu, fault.tag.load())) result = coming;
+  if (const int32_t injected = model_->own_fault(context.gpu); injected != 0) result = injected;
+  if (result != 0) fault.result.store(result);
+  return static_cast<CUresult>(result);
+}
+
+CUresult Driver::refuse_in_capture() {
+  if (graphs.captures_global.load(std::memory_order_relaxed) == 0) return CUDA_SUCCESS;
+  if (capture_mode_of_thread() == 2) return CUDA_SUCCESS;
+  const std::lock_guard lock(graphs.mutex);
+  streams.each([](Stream& stream) {
+    if (stream.capture != nullptr && stream.capture->mode == 0) stream.capture->invalidated = true;
+  });
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+int& capture_mode_of_thread() {
+  thread_local int mode = 0;
+  return mode;
 }
 
 CUresult Driver::current(std::shared_ptr<Context>& context) {
@@ -179,7 +231,7 @@ CUresult Driver::current(std::shared_ptr<Context>& context) {
   if (stack.empty() || stack.back() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (stack.back()->destroyed.load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   context = stack.back();
-  return fault_on(context->gpu);
+  return fault_of(*context);
 }
 
 CUresult Driver::resolve_stream(CUstream handle, DefaultStream mode, std::shared_ptr<Stream>& stream) {
@@ -187,7 +239,7 @@ CUresult Driver::resolve_stream(CUstream handle, DefaultStream mode, std::shared
   const auto number = reinterpret_cast<uintptr_t>(handle);
   if (number > kPerThreadStream) {
     stream = streams.find(handle);
-    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : fault_on(stream->context->gpu);
+    return stream == nullptr ? CUDA_ERROR_INVALID_HANDLE : fault_of(*stream->context);
   }
   std::shared_ptr<Context> context;
   CUDA_TRY(current(context));
@@ -197,24 +249,65 @@ CUresult Driver::resolve_stream(CUstream handle, DefaultStream mode, std::shared
   return CUDA_SUCCESS;
 }
 
-void Driver::enqueue(Stream& stream, uint64_t work_ns) {
+void Driver::enqueue(Stream& stream, uint64_t work_ns, uint32_t demand) {
+  queue(stream, {work_ns, demand, false});
+}
+
+void Driver::enqueue_copy(Stream& stream, uint64_t bytes, bool over_bus) {
+  const Board& board = model_->board(stream.context->gpu);
+  // MB/s. A lane of PCIe carries some 985 MB/s at generation 3 and doubles with each, less 20 % in practice;
+  // device memory is read and written at the board's bandwidth: bus width times clock times 2 (double data
+  // rate).
+  const uint64_t lane = uint64_t{985} << (std::max(board.pcie_generation, 3u) - 3);
+  const uint64_t bus = lane * board.pcie_width * 8 / 10;
+  const uint64_t inside = uint64_t{board.memory_clock_mhz} * 2 * board.memory_bus_bits / 8 / 2;
+  const uint64_t rate = std::max<uint64_t>(over_bus ? bus : inside, 1);
+  model_->pace_copy(stream.context->gpu, bytes);
+  const uint64_t work_ns = kCopyStartNs + bytes / rate * 1000 + bytes % rate * 1000 / rate;
+  queue(stream, {work_ns, 0, true});
+}
+
+void Driver::queue(Stream& stream, const GpuWork& work) {
   finish_host_functions(stream);
   Device& device = *this->device(stream.context->device);
-  const Launched launched = model_->launch(slot_, device.gpu, work_ns);
+  const Launched launched = model_->launch(slot_, device.gpu, work);
   stream.last_tag.store(launched.tag, std::memory_order_relaxed);
   const uint64_t number = device.launches.fetch_add(1, std::memory_order_relaxed);
   const uint64_t oldest = device.queued[number % device.queued.size()].exchange(launched.tag);
-  if (oldest > launched.reached_tag) model_->wait(device.gpu, oldest);
+  if (oldest > launched.reached_tag) model_->wait(slot_, device.gpu, oldest);
 }
 
 uint64_t Driver::tag_of(Stream& stream) {
-  return stream.legacy ? model_->queued(slot_, stream.context->gpu) : stream.last_tag.load();
+  return stream.legacy ? model_->position(slot_, stream.context->gpu).tag : stream.last_tag.load();
 }
 
 CUresult Driver::synchronise(Stream& stream) {
-  model_->wait(stream.context->gpu, tag_of(stream));
+  model_->wait(slot_, stream.context->gpu, tag_of(stream));
   finish_host_functions(stream);
-  return fault_on(stream.context->gpu);
+  settle_pools();
+  return fault_of(*stream.context);
+}
+
+PoolMoment Driver::moment(Stream& stream) {
+  const Launched position = model_->position(slot_, stream.context->gpu);
+  return {stream.id, stream.legacy ? position.tag : stream.last_tag.load(), position.reached_tag};
+}
+
+void Driver::settle_pools() {
+  pools.each([](Pool& pool) { pool.settle(); });
+}
+
+CUresult Driver::free_block(CUdeviceptr address, const PoolMoment& moment) {
+  Block block;
+  CUdevice ordinal = 0;
+  if (!find_block(address, block, ordinal) || block.address != address || block.kind == BlockKind::array) {
+    return free_graph_memory(address);
+  }
+  if (block.pool != nullptr) {
+    const std::shared_ptr<Pool> pool = pools.find(block.pool);
+    return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : pool->release(address, moment);
+  }
+  return device(ordinal)->memory->release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 void Driver::finish_host_functions(Stream& stream) {
@@ -233,7 +326,7 @@ void Driver::run_on_host(const std::shared_ptr<Stream>& stream, void (*call)(voi
     ++host->pending;
   }
   std::thread([this, host, gpu = stream->context->gpu, tag, call, function, data] {
-    model_->wait(gpu, tag);
+    model_->wait(slot_, gpu, tag);
     call(function, data);
     const std::lock_guard lock(host->mutex);
     --host->pending;
@@ -245,7 +338,41 @@ bool Driver::find_block(CUdeviceptr address, Block& block, CUdevice& ordinal) {
   for (ordinal = 0; ordinal < device_count(); ++ordinal) {
     if (device(ordinal)->memory->find(address, block)) return true;
   }
-  return false;
+  bool found = false;
+  pools.each([&](Pool& pool) {
+    if (found || !pool.has_own_memory() || !pool.memory().find(address, block)) return;
+    ordinal = pool.device();
+    found = true;
+  });
+  return found;
+}
+
+bool Driver::find_place(CUdeviceptr address, Place& place) {
+  Block block;
+  CUdevice ordinal = 0;
+  if (find_block(address, block, ordinal)) {
+    place = {block.address, block.bytes, block.backing, 0,    ordinal,
+             block.context, block.pool,  block.id,      true, false};
+    return true;
+  }
+  Mapping mapping;
+  if (!space.find(address, mapping)) return false;
+  const Physical& physical = *mapping.physical;
+  const bool on_device = physical.properties.location.type == kLocationDevice;
+  const bool virtual_memory = mapping.kind == MappingKind::mapped;
+  bool accessible = !virtual_memory;
+  for (const auto& [device, flags] : mapping.access) accessible = accessible || flags != kAccessNone;
+  place = {mapping.address,
+           mapping.bytes,
+           physical.backing,
+           mapping.offset,
+           on_device ? physical.properties.location.id : -1,
+           mapping.context,
+           nullptr,
+           mapping.id,
+           accessible,
+           virtual_memory};
+  return true;
 }
 
 bool Driver::find_host(uintptr_t address, HostBlock& block) {
@@ -278,6 +405,42 @@ bool Driver::remove_host(uintptr_t address, HostBlock::Kind kind, HostBlock& blo
   block = found->second;
   host_blocks_.erase(found);
   return true;
+}
+
+void Driver::release_host_of(CUcontext context) {
+  std::vector<HostBlock> released;
+  {
+    const std::lock_guard lock(host_mutex_);
+    for (auto it = host_blocks_.begin(); it != host_blocks_.end();) {
+      if (it->second.context != context) {
+        ++it;
+        continue;
+      }
+      released.push_back(it->second);
+      it = host_blocks_.erase(it);
+    }
+  }
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (const HostBlock& block : released) {
+    if (block.charged > 0) device(block.on_device)->memory->discharge(block.charged);
+    if (block.kind == HostBlock::Kind::managed) managed_blocks.fetch_sub(1);
+    if (block.kind == HostBlock::Kind::registered) continue;
+    munmap(reinterpret_cast<void*>(block.address), (block.bytes + page - 1) / page * page);
+  }
+}
+
+void Driver::move_managed(uintptr_t address, CUdevice ordinal) {
+  if (managed_blocks.load(std::memory_order_relaxed) == 0) return;
+  change_host(address, [&](HostBlock& block) {
+    if (block.kind != HostBlock::Kind::managed || block.on_device == ordinal) return;
+    if (block.charged > 0) device(block.on_device)->memory->discharge(block.charged);
+    block.charged = 0;
+    block.on_device = ordinal;
+    Device* const target = device(ordinal);
+    if (target == nullptr) return;
+    const uint64_t bytes = round_up_to_page(block.bytes);
+    if (target->memory->charge(bytes)) block.charged = bytes;
+  });
 }
 
 }  // namespace tranche::emulator::cuda

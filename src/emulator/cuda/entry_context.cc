@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "emulator/cuda/driver.h"
+#include "emulator/cuda/streams.h"
 
 namespace tranche::emulator::cuda {
 namespace {
@@ -25,6 +25,13 @@ CUresult create(CUcontext* handle, unsigned flags, unsigned version, CUdevice de
   *handle = context->handle;
   context_stack().push_back(std::move(context));
   return CUDA_SUCCESS;
+}
+
+CUresult create_with_affinity(CUcontext* context, const CUexecAffinityParam* affinity, int count,
+                              unsigned flags, CUdevice device) {
+  if (count < 0 || (count > 0) != (affinity != nullptr)) return CUDA_ERROR_INVALID_VALUE;
+  if (count > 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+  return create(context, flags, kApiVersion, device);
 }
 
 CUresult destroy(CUcontext handle) {
@@ -53,6 +60,43 @@ CUresult pop(CUcontext* handle) {
   if (handle != nullptr) *handle = stack.back() == nullptr ? nullptr : stack.back()->handle;
   stack.pop_back();
   return CUDA_SUCCESS;
+}
+
+// Device memory that a limit above its default takes: the stack of every thread that fits on the GPU, the
+// buffer of printf, the heap of malloc.
+uint64_t bytes_of_limit(const Context& context, size_t limit, size_t value) {
+  const Board& board = driver().model().board(context.gpu);
+  constexpr size_t kStack = 0, kPrintf = 1, kHeap = 2;
+  const size_t before = Context().limits[limit];
+  if (value <= before || limit > kHeap) return 0;
+  const uint64_t more = value - before;
+  static_assert(kStack < kPrintf);
+  if (limit != kStack) return round_up_to_page(std::min<uint64_t>(more, uint64_t{1} << 50));
+  const uint64_t threads = uint64_t{board.multiprocessors} * board.threads_per_multiprocessor;
+  return round_up_to_page(std::min<uint64_t>(more, uint64_t{1} << 30) * threads);
+}
+
+// The context's mutex is held.
+CUresult charge_limits(Context& context, size_t limit, size_t value) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < kLimitCount; ++i)
+    bytes += bytes_of_limit(context, i, i == limit ? value : context.limits[i]);
+  DeviceMemory& memory = *driver().device(context.device)->memory;
+  if (bytes > context.limit_bytes) {
+    if (!memory.charge(bytes - context.limit_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  } else if (bytes < context.limit_bytes) {
+    memory.discharge(context.limit_bytes - bytes);
+  }
+  context.limit_bytes = bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult synchronise_context(Context& context) {
+  if (driver().graphs.captures.load(std::memory_order_relaxed) != 0) {
+    CUresult result = CUDA_SUCCESS;
+    if (legacy_work_breaks_captures(context, result)) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return driver().synchronise(context.legacy_stream);
 }
 
 CUresult release_primary(CUdevice ordinal) {
@@ -96,17 +140,20 @@ CUDA_ENTRY cuCtxCreate(CUcontext* context, unsigned flags, CUdevice device) {
 CUDA_ENTRY cuCtxCreate_v2(CUcontext* context, unsigned flags, CUdevice device) {
   return create(context, flags, kApiVersion, device);
 }
-// Execution affinity limits SMs under MPS only, which is not modelled.
-CUDA_ENTRY cuCtxCreate_v3(CUcontext* context, void* affinity, int count, unsigned flags, CUdevice device) {
+// Execution affinity limits the multiprocessors of MPS clients; without MPS it is refused, as the driver
+// does.
+CUDA_ENTRY cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam* affinity, int count, unsigned flags,
+                          CUdevice device) {
   CUDA_TRY(driver().ready());
-  if (count < 0 || (count > 0 && affinity == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-  if (count > 0) return CUDA_ERROR_NOT_SUPPORTED;
-  return create(context, flags, kApiVersion, device);
+  return create_with_affinity(context, affinity, count, flags, device);
 }
-CUDA_ENTRY cuCtxCreate_v4(CUcontext* context, void* parameters, unsigned flags, CUdevice device) {
+CUDA_ENTRY cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters, unsigned flags,
+                          CUdevice device) {
   CUDA_TRY(driver().ready());
-  if (parameters != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return create(context, flags, kApiVersion, device);
+  if (parameters == nullptr) return create(context, flags, kApiVersion, device);
+  const bool both = parameters->affinity != nullptr && parameters->graphics != nullptr;
+  if (both || parameters->graphics != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return create_with_affinity(context, parameters->affinity, parameters->affinity_count, flags, device);
 }
 CUDA_ENTRY cuCtxDestroy(CUcontext context) { return destroy(context); }
 CUDA_ENTRY cuCtxDestroy_v2(CUcontext context) { return destroy(context); }
@@ -192,7 +239,55 @@ CUDA_ENTRY cuCtxGetApiVersion(CUcontext handle, unsigned* version) {
 CUDA_ENTRY cuCtxSynchronize() {
   std::shared_ptr<Context> context;
   CUDA_TRY(driver().current(context));
-  return driver().synchronise(context->legacy_stream);
+  return synchronise_context(*context);
+}
+
+CUDA_ENTRY cuCtxSynchronize_v2(CUcontext handle) {
+  CUDA_TRY(driver().ready());
+  const std::shared_ptr<Context> context = driver().contexts.find(handle);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return synchronise_context(*context);
+}
+
+CUDA_ENTRY cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
+  CUDA_TRY(driver().ready());
+  const std::shared_ptr<Context> context = driver().contexts.find(handle);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *device = context->device;
+  return CUDA_SUCCESS;
+}
+
+CUDA_ENTRY cuCtxGetExecAffinity(CUexecAffinityParam* affinity, int type) {
+  std::shared_ptr<Context> context;
+  CUDA_TRY(driver().current(context));
+  if (affinity == nullptr || type != 0) return CUDA_ERROR_INVALID_VALUE;
+  affinity->type = 0;
+  affinity->multiprocessors = driver().model().board(context->gpu).multiprocessors;
+  return CUDA_SUCCESS;
+}
+CUDA_ENTRY cuDeviceGetExecAffinitySupport(int* supported, int type, CUdevice ordinal) {
+  Driver::Device* device = nullptr;
+  CUDA_TRY(driver().find_device(ordinal, device));
+  if (supported == nullptr || type != 0) return CUDA_ERROR_INVALID_VALUE;
+  *supported = 0;
+  return CUDA_SUCCESS;
+}
+
+// Counted uses of a context, of CUDA 2.
+CUDA_ENTRY cuCtxAttach(CUcontext* handle, unsigned flags) {
+  std::shared_ptr<Context> context;
+  CUDA_TRY(driver().current(context));
+  if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  context->attached.fetch_add(1);
+  *handle = context->handle;
+  return CUDA_SUCCESS;
+}
+CUDA_ENTRY cuCtxDetach(CUcontext handle) {
+  CUDA_TRY(driver().ready());
+  const std::shared_ptr<Context> context = driver().contexts.find(handle);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return context->attached.fetch_sub(1) > 1 ? CUDA_SUCCESS : destroy(handle);
 }
 
 CUDA_ENTRY cuCtxSetLimit(int limit, size_t value) {
@@ -201,6 +296,7 @@ CUDA_ENTRY cuCtxSetLimit(int limit, size_t value) {
   if (limit < 0) return CUDA_ERROR_INVALID_VALUE;
   if (static_cast<size_t>(limit) >= kLimitCount) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   const std::lock_guard lock(context->mutex);
+  CUDA_TRY(charge_limits(*context, static_cast<size_t>(limit), value));
   context->limits[static_cast<size_t>(limit)] = value;
   return CUDA_SUCCESS;
 }

@@ -18,8 +18,13 @@ constexpr unsigned kHostRegisterFlagsAll = 15;
 CUresult allocate(CUdeviceptr* address, size_t bytes) {
   std::shared_ptr<Context> context;
   CUDA_TRY(driver().current(context));
+  CUDA_TRY(driver().refuse_in_capture());
   if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  return driver().device(context->device)->memory->allocate(bytes, context->handle, *address);
+  DeviceMemory& memory = *driver().device(context->device)->memory;
+  const CUresult result = memory.allocate(bytes, context->handle, *address);
+  if (result != CUDA_ERROR_OUT_OF_MEMORY) return result;
+  driver().pools.each([](Pool& pool) { pool.settle(); });  // what pools keep is given up first
+  return memory.allocate(bytes, context->handle, *address);
 }
 
 size_t whole_pages(size_t bytes) {
@@ -34,14 +39,22 @@ CUresult allocate_host(void** address, size_t bytes, HostBlock::Kind kind, unsig
   void* memory = mmap(nullptr, whole_pages(bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  driver().add_host({kind, reinterpret_cast<uintptr_t>(memory), bytes, flags, context->handle, 0});
+  HostBlock block;
+  block.kind = kind;
+  block.address = reinterpret_cast<uintptr_t>(memory);
+  block.bytes = bytes;
+  block.flags = flags;
+  block.context = context->handle;
+  driver().add_host(block);
   *address = memory;
   return CUDA_SUCCESS;
 }
 
 CUresult free_host(uintptr_t address, HostBlock::Kind kind) {
   HostBlock block;
+  if (kind == HostBlock::Kind::managed) driver().move_managed(address, -1);
   if (!driver().remove_host(address, kind, block)) return CUDA_ERROR_INVALID_VALUE;
+  if (kind == HostBlock::Kind::managed) driver().managed_blocks.fetch_sub(1);
   munmap(reinterpret_cast<void*>(address), whole_pages(block.bytes));
   return CUDA_SUCCESS;
 }
@@ -52,8 +65,12 @@ CUresult register_host(void* address, size_t bytes, unsigned flags) {
   if (address == nullptr || bytes == 0 || (flags & ~kHostRegisterFlagsAll) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const HostBlock block{
-      HostBlock::Kind::registered, reinterpret_cast<uintptr_t>(address), bytes, flags, context->handle, 0};
+  HostBlock block;
+  block.kind = HostBlock::Kind::registered;
+  block.address = reinterpret_cast<uintptr_t>(address);
+  block.bytes = bytes;
+  block.flags = flags;
+  block.context = context->handle;
   return driver().add_host(block) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
@@ -64,13 +81,24 @@ struct PointerFacts {
   CUdevice device = -1;
   uint64_t start = 0, bytes = 0, id = 0;
   bool managed = false;
+  CUmemoryPool pool = nullptr;
+  bool legacy_handle = false;  // cuIpcGetMemHandle is possible
 };
 
 CUresult facts_of(CUdeviceptr address, PointerFacts& facts) {
-  Block block;
-  CUdevice ordinal = 0;
-  if (driver().find_block(address, block, ordinal)) {
-    facts = {kMemoryDevice, block.context, ordinal, block.address, block.bytes, block.id, false};
+  Place place;
+  if (driver().find_place(address, place)) {
+    const bool on_device = place.device >= 0;
+    const bool plain = place.pool == nullptr && !place.mapped && place.context != nullptr;
+    facts = {on_device ? kMemoryDevice : kMemoryHost,
+             place.context,
+             place.device,
+             place.start,
+             place.bytes,
+             place.id,
+             false,
+             place.pool,
+             plain};
     return CUDA_SUCCESS;
   }
   HostBlock host;
@@ -83,17 +111,10 @@ CUresult facts_of(CUdeviceptr address, PointerFacts& facts) {
            host.address,
            host.bytes,
            host.id,
-           managed};
+           managed,
+           nullptr,
+           false};
   return CUDA_SUCCESS;
-}
-
-CUresult check_managed(CUdeviceptr address, size_t bytes, bool arguments_are_valid) {
-  std::shared_ptr<Context> context;
-  CUDA_TRY(driver().current(context));
-  PointerFacts facts;
-  CUDA_TRY(facts_of(address, facts));
-  const bool inside = bytes > 0 && bytes <= facts.start + facts.bytes - address;
-  return arguments_are_valid && facts.managed && inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 template <class T>
@@ -122,7 +143,7 @@ CUresult pointer_attribute(void* data, int attribute, CUdeviceptr address, const
     case 9:
       return give(data, facts.device);
     case 10:
-      return give(data, 0u);
+      return give(data, facts.legacy_handle ? 1u : 0u);
     case 11:
     case 19:
       return give(data, static_cast<CUdeviceptr>(facts.start));
@@ -138,7 +159,7 @@ CUresult pointer_attribute(void* data, int attribute, CUdeviceptr address, const
     case 16:
       return give(data, 3u);
     case 17:
-      return give(data, static_cast<CUmemoryPool>(nullptr));
+      return give(data, facts.pool);
     case 20:
       return give(data, static_cast<unsigned long long>(facts.id));
     default:
@@ -180,20 +201,23 @@ CUDA_ENTRY cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width,
   return allocate(address, *pitch * height);
 }
 
+// Waits for everything, since the memory may be in use. Memory of pools and graphs is freed by this too.
 CUDA_ENTRY cuMemFree_v2(CUdeviceptr address) {
   CUDA_TRY(driver().ready());
   if (address == 0) return CUDA_SUCCESS;
-  Block block;
-  CUdevice ordinal = 0;
-  if (!driver().find_block(address, block, ordinal)) {
-    return free_host(address, HostBlock::Kind::managed);
+  CUDA_TRY(driver().refuse_in_capture());
+  Place place;
+  if (!driver().find_place(address, place)) return free_host(address, HostBlock::Kind::managed);
+  if (place.start != address || place.device < 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const std::shared_ptr<Context> owner = driver().contexts.find(place.context); owner != nullptr) {
+    CUDA_TRY(driver().fault_of(*owner));
   }
-  if (block.address != address) return CUDA_ERROR_INVALID_VALUE;
   DeviceModel& model = driver().model();
-  const uint32_t gpu = driver().device(ordinal)->gpu;
-  model.wait(gpu, model.queued(driver().slot(), gpu));
+  const uint32_t gpu = driver().device(place.device)->gpu;
+  const uint64_t tag = model.position(driver().slot(), gpu).tag;
+  model.wait(driver().slot(), gpu, tag);
   CUDA_TRY(driver().fault_on(gpu));
-  return driver().device(ordinal)->memory->release(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return driver().free_block(address, {0, tag, tag});
 }
 
 CUDA_ENTRY cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
@@ -204,36 +228,6 @@ CUDA_ENTRY cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr
   if (base != nullptr) *base = facts.start;
   if (bytes != nullptr) *bytes = facts.bytes;
   return CUDA_SUCCESS;
-}
-
-// Managed memory lies on the host and is not charged to a GPU.
-CUDA_ENTRY cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
-  if (flags != 1 && flags != 2) return CUDA_ERROR_INVALID_VALUE;
-  void* memory = nullptr;
-  CUDA_TRY(allocate_host(address == nullptr ? nullptr : &memory, bytes, HostBlock::Kind::managed, flags));
-  *address = reinterpret_cast<CUdeviceptr>(memory);
-  return CUDA_SUCCESS;
-}
-
-// Where managed memory lies makes no difference here: these only check what they are given.
-CUDA_ENTRY cuMemAdvise(CUdeviceptr address, size_t bytes, int advice, CUdevice) {
-  return check_managed(address, bytes, advice >= 1 && advice <= 6);
-}
-CUDA_ENTRY cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLocation) {
-  return check_managed(address, bytes, advice >= 1 && advice <= 6);
-}
-CUDA_ENTRY cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice, CUstream) {
-  return check_managed(address, bytes, true);
-}
-CUDA_ENTRY cuMemPrefetchAsync_ptsz(CUdeviceptr address, size_t bytes, CUdevice, CUstream) {
-  return check_managed(address, bytes, true);
-}
-CUDA_ENTRY cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation, unsigned flags, CUstream) {
-  return check_managed(address, bytes, flags == 0);
-}
-CUDA_ENTRY cuMemPrefetchAsync_v2_ptsz(CUdeviceptr address, size_t bytes, CUmemLocation, unsigned flags,
-                                      CUstream) {
-  return check_managed(address, bytes, flags == 0);
 }
 
 CUDA_ENTRY cuMemAllocHost_v2(void** address, size_t bytes) {

@@ -1,10 +1,8 @@
 // Entry points: modules, libraries, functions and occupancy.
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "emulator/cuda/device_attributes.h"
 #include "emulator/cuda/image.h"
@@ -13,7 +11,7 @@
 namespace tranche::emulator::cuda {
 namespace {
 
-constexpr int kFunctionAttributeMax = 15;
+constexpr int kFunctionAttributeMax = 17;
 constexpr int kRegistersPerThread = 32;  // what every kernel is said to use
 
 CUresult load_code(CUmodule* module, const void* code) {
@@ -23,20 +21,6 @@ CUresult load_code(CUmodule* module, const void* code) {
   std::shared_ptr<const Image> image;
   CUDA_TRY(read_image(code, image));
   return load_module(context, std::move(image), *module);
-}
-
-// The bytes of a file, with a zero byte after them.
-CUresult read_file(const char* path, std::string& bytes) {
-  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return CUDA_ERROR_FILE_NOT_FOUND;
-  struct stat status;
-  const bool fits = fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
-                    static_cast<size_t>(status.st_size) < kImageBytesMax;
-  if (fits) bytes.resize(static_cast<size_t>(status.st_size));
-  const bool complete = fits && ::read(file, bytes.data(), bytes.size()) == status.st_size;
-  close(file);
-  return complete ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
 CUresult load_library(CUlibrary* handle, const void* code) {
@@ -141,7 +125,7 @@ CUDA_ENTRY cuModuleLoad(CUmodule* module, const char* path) {
   std::shared_ptr<Context> context;
   CUDA_TRY(driver().current(context));
   std::string bytes;
-  CUDA_TRY(read_file(path, bytes));
+  CUDA_TRY(read_image_file(path, bytes));
   return load_code(module, bytes.c_str());
 }
 
@@ -153,7 +137,8 @@ CUDA_ENTRY cuModuleUnload(CUmodule module) {
 CUDA_ENTRY cuModuleGetLoadingMode(int* mode) {
   CUDA_TRY(driver().ready());
   if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *mode = 1;  // eager
+  const char* const chosen = std::getenv("CUDA_MODULE_LOADING");
+  *mode = chosen != nullptr && std::string_view(chosen) == "EAGER" ? 1 : 2;
   return CUDA_SUCCESS;
 }
 
@@ -178,7 +163,7 @@ CUDA_ENTRY cuLibraryLoadFromFile(CUlibrary* library, const char* path, void*, vo
                                  unsigned) {
   CUDA_TRY(driver().ready());
   std::string bytes;
-  CUDA_TRY(read_file(path, bytes));
+  CUDA_TRY(read_image_file(path, bytes));
   return load_library(library, bytes.c_str());
 }
 
@@ -315,14 +300,15 @@ CUDA_ENTRY cuFuncIsLoaded(int* state, CUfunction handle) {
   CUDA_TRY(driver().ready());
   CUDA_TRY(resolve_function(handle, function));
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *state = 1;
+  *state = function->loaded.load() ? 1 : 0;
   return CUDA_SUCCESS;
 }
 
 CUDA_ENTRY cuFuncLoad(CUfunction handle) {
   std::shared_ptr<Function> function;
   CUDA_TRY(driver().ready());
-  return resolve_function(handle, function);
+  CUDA_TRY(resolve_function(handle, function));
+  return load_function(*function);
 }
 
 CUDA_ENTRY cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int block_size,

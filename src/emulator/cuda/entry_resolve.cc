@@ -36,12 +36,19 @@ void* own_library() {
 
 enum class Found { yes, no_such_name, version_too_low };  // numbered as CUDA's query result
 
+// What the driver is.
+struct Release {
+  int cuda_version;
+  const DriverLevel* level;
+};
+
 // The newest version of `name` that both the caller's CUDA version and the driver have.
-Found find_symbol(std::string_view name, int caller_version, bool per_thread, int driver_version,
+Found find_symbol(std::string_view name, int caller_version, bool per_thread, const Release& release,
                   const Symbol*& best) {
   Found found = Found::no_such_name;
   for (const Symbol& symbol : kSymbols) {
-    if (symbol.name != name || symbol.version > driver_version) continue;
+    if (symbol.name != name || symbol.version > release.cuda_version) continue;
+    if (!release.level->has(symbol.exported)) continue;
     if (symbol.form == Form::per_thread && !per_thread) continue;
     if (found == Found::no_such_name) found = Found::version_too_low;
     if (symbol.version > caller_version) continue;
@@ -56,14 +63,15 @@ Found find_symbol(std::string_view name, int caller_version, bool per_thread, in
   return found;
 }
 
-int driver_version() {
-  if (driver().ready() == CUDA_SUCCESS) return driver().model().cuda_version();
+const Release& release() {
   // Programs look functions up before cuInit.
-  static const int version = [] {
+  static const Release known = [] {
     const auto model = DeviceModel::attach(default_state_directory());
-    return model ? (*model)->cuda_version() : cuda_version_of_driver(ServerDescription().driver_version);
+    const std::string version = model ? (*model)->driver_version() : ServerDescription().driver_version;
+    const int cuda_version = model ? (*model)->cuda_version() : cuda_version_of_driver(version);
+    return Release{cuda_version, &driver_level(version)};
   }();
-  return version;
+  return known;
 }
 
 CUresult resolve(const char* name, void** function, int version, uint64_t flags, Found& found) {
@@ -74,7 +82,7 @@ CUresult resolve(const char* name, void** function, int version, uint64_t flags,
   }
   *function = nullptr;
   const Symbol* best = nullptr;
-  found = find_symbol(name, version, flags == kProcAddressPerThread, driver_version(), best);
+  found = find_symbol(name, version, flags == kProcAddressPerThread, release(), best);
   if (found == Found::yes) *function = dlsym(own_library(), best->exported);
   return CUDA_SUCCESS;
 }

@@ -45,6 +45,13 @@ class HandleTable {
     return object;
   }
 
+  // Calls `visit(object)` for each object, with the table locked.
+  template <class Visit>
+  void each(Visit visit) const {
+    const std::shared_lock lock(mutex_);
+    for (const auto& [handle, object] : objects_) visit(*object);
+  }
+
   // Removes and returns all objects for which `matches(object)`.
   template <class Predicate>
   std::vector<std::shared_ptr<Object>> remove_if(Predicate matches) {

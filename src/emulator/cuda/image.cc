@@ -1,5 +1,9 @@
 #include "emulator/cuda/image.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -11,6 +15,7 @@ namespace {
 constexpr std::array<unsigned char, 4> kElf{0x7F, 'E', 'L', 'F'};
 constexpr uint32_t kFatbin = 0xBA55ED50;
 constexpr uint32_t kFatbinWrapper = 0x466243B1;
+constexpr size_t kBinaryBytes = size_t{256} << 10;  // chosen: what a binary of unknown size takes
 
 bool is_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' ||
@@ -66,6 +71,28 @@ size_t number_of(std::string_view token) {
   return value;
 }
 
+// After the name of an entry: its parameters in parentheses, each a type, a name and dimensions.
+void read_parameters(Tokens& tokens, std::vector<size_t>& sizes) {
+  std::string_view token = tokens.next();
+  if (token != "(") return;
+  size_t bytes = 0;
+  for (token = tokens.next(); !token.empty() && token != ")"; token = tokens.next()) {
+    if (token == ",") {
+      sizes.push_back(bytes);
+      bytes = 0;
+    } else if (token == ".align") {
+      tokens.next();
+    } else if (token == "[") {
+      bytes *= std::max<size_t>(number_of(tokens.next()), 1);
+    } else if (token.starts_with('.')) {
+      bytes = std::max(bytes, type_bytes(token));
+    }
+  }
+  if (bytes > 0) sizes.push_back(bytes);
+  constexpr size_t kSizeMax = 4096;  // of all parameters of a kernel
+  for (size_t& size : sizes) size = std::min(size, kSizeMax);
+}
+
 // After ".global" or ".const": attributes, a type, a name, dimensions in brackets.
 void read_global(Tokens& tokens, Image& image) {
   size_t bytes = 0;
@@ -99,9 +126,10 @@ Image parse_ptx(std::string_view text) {
       --depth;
     else if (depth > 0)
       continue;
-    else if (token == ".entry")
+    else if (token == ".entry") {
       image.kernels.emplace_back(tokens.next());
-    else if (token == ".global" || token == ".const")
+      read_parameters(tokens, image.parameters[image.kernels.back()]);
+    } else if (token == ".global" || token == ".const")
       read_global(tokens, image);
   }
   return image;
@@ -118,6 +146,7 @@ CUresult read_image(const void* code, std::shared_ptr<const Image>& image) {
   Image read;
   if (magic == elf || magic == kFatbin || magic == kFatbinWrapper) {
     read.any_name = true;
+    read.bytes = kBinaryBytes;
   } else {
     const auto text = static_cast<const char*>(code);
     const size_t length = strnlen(text, kImageBytesMax);
@@ -126,9 +155,23 @@ CUresult read_image(const void* code, std::shared_ptr<const Image>& image) {
     if (ptx.find(".version") == std::string_view::npos) return CUDA_ERROR_INVALID_IMAGE;
     if (ptx.find(".target") == std::string_view::npos) return CUDA_ERROR_INVALID_PTX;
     read = parse_ptx(ptx);
+    read.bytes = length;
   }
   image = std::make_shared<const Image>(std::move(read));
   return CUDA_SUCCESS;
+}
+
+CUresult read_image_file(const char* path, std::string& bytes) {
+  if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return CUDA_ERROR_FILE_NOT_FOUND;
+  struct stat status;
+  const bool fits = fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+                    static_cast<size_t>(status.st_size) < kImageBytesMax;
+  if (fits) bytes.resize(static_cast<size_t>(status.st_size));
+  const bool complete = fits && ::read(file, bytes.data(), bytes.size()) == status.st_size;
+  close(file);
+  return complete ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
 }  // namespace tranche::emulator::cuda

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "emulator/cuda/cuda_api.h"
@@ -17,5 +18,8 @@ Image parse_ptx(std::string_view text);
 
 // `code` points to a PTX text that ends in a zero byte, or to a binary.
 CUresult read_image(const void* code, std::shared_ptr<const Image>& image);
+
+// The bytes of a file with code, with a zero byte after them.
+CUresult read_image_file(const char* path, std::string& bytes);
 
 }  // namespace tranche::emulator::cuda

@@ -1,13 +1,47 @@
 #include "emulator/cuda/modules.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdlib>
 #include <string_view>
 
 namespace tranche::emulator::cuda {
 namespace {
 
-// Kernels of this name take their first parameter, 64 bits, as microseconds of GPU time.
+// Names that say what a kernel costs: see entry_launch.cc.
 constexpr std::string_view kBusyKernel = "tranche_busy";
+constexpr std::string_view kBusyPart = "tranche_busy_";
+constexpr std::string_view kFaultKernel = "tranche_fault";
+
+// Whether code is loaded with its module instead of at the first launch.
+bool is_eager() {
+  static const bool eager = [] {
+    const char* const mode = std::getenv("CUDA_MODULE_LOADING");
+    return mode != nullptr && std::string_view(mode) == "EAGER";
+  }();
+  return eager;
+}
+
+void read_name(Function& function) {
+  const std::string_view name = function.name;
+  function.busy = name == kBusyKernel;
+  function.fault = name == kFaultKernel;
+  if (!name.starts_with(kBusyPart)) return;
+  uint32_t percent = 0;
+  const std::string_view digits = name.substr(kBusyPart.size());
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), percent);
+  if (error != std::errc() || end != digits.data() + digits.size() || percent == 0 || percent > 100) return;
+  function.busy = true;
+  function.demand = percent * 10;
+}
+
+CUresult load_code(Module& module) {
+  const std::lock_guard lock(module.mutex);
+  if (module.code != 0) return CUDA_SUCCESS;
+  const Context& context = *module.context;
+  const size_t bytes = std::max<size_t>(module.image->bytes, 1);
+  return driver().device(context.device)->memory->allocate(bytes, context.handle, module.code);
+}
 
 bool has_kernel(const Image& image, std::string_view name) {
   return image.any_name ? !name.empty()
@@ -21,6 +55,7 @@ CUresult load_module(const std::shared_ptr<Context>& context, std::shared_ptr<co
   auto module = std::make_shared<Module>();
   module->context = context;
   module->image = std::move(image);
+  if (is_eager()) CUDA_TRY(load_code(*module));
   handle = driver().modules.add(std::move(module));
   return CUDA_SUCCESS;
 }
@@ -30,9 +65,18 @@ CUresult unload_module(CUmodule handle) {
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   driver().functions.remove_if([&](const Function& function) { return function.module == handle; });
   const std::lock_guard lock(module->mutex);
-  for (const auto& [name, address] : module->globals) {
-    driver().device(module->context->device)->memory->release(address);
-  }
+  DeviceMemory& memory = *driver().device(module->context->device)->memory;
+  for (const auto& [name, address] : module->globals) memory.release(address);
+  if (module->code != 0) memory.release(module->code);
+  return CUDA_SUCCESS;
+}
+
+CUresult load_function(Function& function) {
+  if (function.loaded.load(std::memory_order_acquire)) return CUDA_SUCCESS;
+  const std::shared_ptr<Module> module = driver().modules.find(function.module);
+  if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  CUDA_TRY(load_code(*module));
+  function.loaded.store(true, std::memory_order_release);
   return CUDA_SUCCESS;
 }
 
@@ -46,7 +90,11 @@ CUresult find_function(CUmodule handle, const char* name, CUfunction& function) 
     known = std::make_shared<Function>();
     known->name = name;
     known->module = handle;
-    known->busy = known->name == kBusyKernel;
+    read_name(*known);
+    const auto parameters = module->image->parameters.find(std::string_view(name));
+    if (parameters != module->image->parameters.end()) known->parameters = parameters->second;
+    if (module->image->any_name && (known->busy || known->fault)) known->parameters = {sizeof(uint64_t)};
+    known->loaded.store(is_eager());
     driver().functions.add(known);
   }
   function = known->handle;

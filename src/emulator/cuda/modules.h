@@ -13,6 +13,9 @@ CUresult find_function(CUmodule handle, const char* name, CUfunction& function);
 CUresult find_global(CUmodule handle, const char* name, CUdeviceptr* address, size_t* bytes);
 // The function of a kernel in the current context; its library's module is loaded there on first use.
 CUresult function_of_kernel(CUkernel handle, CUfunction& function);
+// Loads the code of a function's module, which takes device memory: at its first launch, as the driver does
+// lazily.
+CUresult load_function(Function& function);
 // The function behind a handle that is a CUfunction or, as launches allow, a CUkernel.
 CUresult resolve_function(CUfunction handle, std::shared_ptr<Function>& function);
 

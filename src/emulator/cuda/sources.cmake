@@ -1,0 +1,36 @@
+# The sources of libcuda.so.1, beside each other in this folder.
+set(EMULATOR_CUDA_SOURCES
+  cuda/device_memory.cc
+  cuda/address_space.cc
+  cuda/memory_pool.cc
+  cuda/visible_devices.cc
+  cuda/mig_visible.cc
+  cuda/driver.cc
+  cuda/device_attributes.cc
+  cuda/image.cc
+  cuda/modules.cc
+  cuda/copies.cc
+  cuda/checkpoint.cc
+  cuda/graph.cc
+  cuda/graph_nodes.cc
+  cuda/graph_memory.cc
+  cuda/entry_device.cc
+  cuda/entry_context.cc
+  cuda/entry_green.cc
+  cuda/entry_memory.cc
+  cuda/entry_managed.cc
+  cuda/entry_pool.cc
+  cuda/entry_virtual.cc
+  cuda/entry_array.cc
+  cuda/entry_copy.cc
+  cuda/entry_interprocess.cc
+  cuda/entry_external.cc
+  cuda/entry_module.cc
+  cuda/entry_code.cc
+  cuda/entry_launch.cc
+  cuda/entry_stream.cc
+  cuda/entry_capture.cc
+  cuda/entry_graph.cc
+  cuda/entry_graph_parameters.cc
+  cuda/entry_graph_launch.cc
+  cuda/entry_resolve.cc)
