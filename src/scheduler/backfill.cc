@@ -7,7 +7,7 @@ namespace tranche::scheduler {
 namespace {
 
 // Jobs that are looked at for the reservation of one type: those before them may find theirs on another.
-constexpr int kPlansMost = 8;
+constexpr size_t kPlansMost = 8;
 
 // Something that will be given back at `end`.
 struct Release {
@@ -167,7 +167,6 @@ void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector
   claims_.push_back({job.id, plan});
   claimants_.insert(job.id, 0);
   slots_.clear();
-  planned_jobs_.clear();
 }
 
 void Promises::taken(const JobSpec& spec, const GangPlacement& plan) {
@@ -209,12 +208,12 @@ bool Promises::array_has_room(const GroupKey& key) const {
 
 Promises::Slot& Promises::slot(TypeIndex type) { return type == kNoType ? slots_.back() : slots_[type]; }
 
-// All types at once, in one order: what one finds depends on what those before it have found.
+// All types at once, in one order: what one finds depends on what those before it have found, and who has
+// come further finds first.
 const Reservation* Promises::reservation(TypeIndex type) {
   if (slots_.empty()) {
     slots_.resize(state_.capacity.types() + 1);
-    for (TypeIndex each = 0; each < state_.capacity.types(); ++each) work_out(each);
-    work_out(kNoType);
+    work_out();
   }
   const auto& found = slot(type).reservation;
   return found ? &*found : nullptr;
@@ -236,49 +235,48 @@ bool Promises::is_blocked(ShapeId shape) const {
   return !place_gang(Search{record.shape, record.choices, base}, record.shape.tasks_min);
 }
 
-void Promises::work_out(TypeIndex type) {
-  if (slot(type).reservation) return;
+void Promises::work_out() {
   struct Line {
     ShapeId shape;
     std::set<std::tuple<int64_t, JobId, GroupId>>::const_iterator next;
+    bool operator>(const Line& other) const { return *next > *other.next; }
   };
-  std::vector<Line> lines;
+  std::priority_queue<Line, std::vector<Line>, std::greater<>> lines;
   const BitSet& live = state_.waiting.live_shapes();
   for (uint32_t id = live.next(0); id != BitSet::kNone; id = live.next(id + 1)) {
     const ShapeRecord& record = state_.waiting.shape(id);
-    const bool uses = std::any_of(record.choices.begin(), record.choices.end(), [&](const TypeChoice& c) {
-      return record.shape.gpu_count == 0 ? type == kNoType : c.type == type;
-    });
-    if (uses && !record.by_age.empty()) lines.push_back({id, record.by_age.begin()});
+    if (!record.by_age.empty()) lines.push({id, record.by_age.begin()});
   }
-  int plans = 0;
-  while (!lines.empty() && plans < kPlansMost) {
-    const auto first = std::min_element(lines.begin(), lines.end(),
-                                        [](const Line& a, const Line& b) { return *a.next < *b.next; });
-    const auto [aged, id, group_id] = *first->next;
-    const ShapeId shape = first->shape;
+  size_t found = 0;
+  for (size_t plans = 0; !lines.empty() && plans < kPlansMost * slots_.size() && found < slots_.size();) {
+    Line line = lines.top();
+    lines.pop();
+    const auto [aged, id, group_id] = *line.next;
     const Group& group = state_.waiting.group(group_id);
-    const ShapeRecord& record = state_.waiting.shape(shape);
+    const ShapeRecord& record = state_.waiting.shape(line.shape);
+    if (!is_wanted(record)) continue;
     const bool waits_for_room =
         !is_claimant(id) && array_has_room(group.key) &&
         !bound_passed(group.key.queue, record.charge, group.key.preemptible).has_value();
     if (!waits_for_room) {
-      if (++first->next == record.by_age.end()) lines.erase(first);
+      if (++line.next != record.by_age.end()) lines.push(line);
       continue;
     }
-    lines.erase(first);
-    if (!is_blocked(shape)) continue;
-    if (std::find(planned_jobs_.begin(), planned_jobs_.end(), id) != planned_jobs_.end()) continue;
+    // All jobs of the shape wait alike: one plan is enough.
+    if (!is_blocked(line.shape)) continue;
     ++plans;
-    planned_jobs_.push_back(id);
-    auto planned = plan(*state_.find(id), shape);
-    if (!planned) continue;
-    Slot& at = slot(planned->type);
-    if (!at.reservation) {
-      at.reservation.emplace(std::move(*planned));
-    }
-    if (slot(type).reservation) return;
+    auto planned = plan(*state_.find(id), line.shape);
+    if (!planned || slot(planned->type).reservation) continue;
+    slot(planned->type).reservation.emplace(std::move(*planned));
+    ++found;
   }
+}
+
+// Whether some type that the shape may use has no reservation yet.
+bool Promises::is_wanted(const ShapeRecord& record) {
+  if (record.shape.gpu_count == 0) return !slots_.back().reservation;
+  return std::any_of(record.choices.begin(), record.choices.end(),
+                     [&](const TypeChoice& choice) { return !slot(choice.type).reservation; });
 }
 
 std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {

@@ -96,7 +96,8 @@ class Promises {
   Slot& slot(TypeIndex type);
   template <class Action>
   void for_reservations(const ShapeRecord& record, Action action);
-  void work_out(TypeIndex type);
+  void work_out();
+  bool is_wanted(const ShapeRecord& record);
   bool is_blocked(ShapeId shape) const;
   std::optional<Reservation> plan(const Job& job, ShapeId shape);
 
@@ -108,7 +109,6 @@ class Promises {
   std::vector<std::pair<JobId, GangPlacement>> claims_;
   FlatIndex<JobId, IdHash<JobId>> claimants_;
   std::vector<Slot> slots_;  // by type, the last one for kNoType
-  std::vector<JobId> planned_jobs_;
 };
 
 }  // namespace tranche::scheduler

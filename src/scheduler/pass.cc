@@ -74,18 +74,36 @@ void Pass::find_takers(Order& order) {
     const bool takes = std::any_of(queue.heads.begin(), queue.heads.end(), [&](const auto& head) {
       return Entitlement(state_, promises_, state_.waiting.group(head.second)).any();
     });
-    if (takes) order.visit_all(index);
+    if (!takes) return;
+    order.visit_all(index);
+    takers_.insert(index);
   };
   const BitSet& inverted = queues.inverted();
   for (uint32_t at = inverted.next(0); at != BitSet::kNone; at = inverted.next(at + 1)) look(at);
   const BitSet& uneven = queues.uneven();
-  if (uneven.empty()) return;
+  if (uneven.empty() || all_protected()) return;
   for (QueueIndex index = 0; index < queues.size(); ++index) {
     if (queues.at(index).heads.empty()) continue;
     const auto& path = queues.path_to_root(index);
     if (std::any_of(path.begin() + 1, path.end(), [&](QueueIndex at) { return uneven.contains(at); }))
       look(index);
   }
+}
+
+// Whether the minimum runtime protects everything that could be reclaimed; wake() is when that first changes.
+bool Pass::all_protected() {
+  Time earliest;
+  for (QueueIndex index = 0; index < state_.queues.size(); ++index) {
+    for (const JobId id : state_.queues.at(index).running) {
+      const Job& job = *state_.find(id);
+      if (!job.spec->preemptible) continue;
+      const Time until = job.started + state_.policy.minimum_runtime;
+      if (until <= state_.now) return false;
+      if (!earliest.is_set() || until < earliest) earliest = until;
+    }
+  }
+  if (earliest.is_set() && (!wake_.is_set() || earliest < wake_)) wake_ = earliest;
+  return true;
 }
 
 void Pass::try_group(Order& order, const Turn& turn) {
@@ -117,7 +135,7 @@ bool Pass::try_next(GroupId id, const Job& job) {
     return false;
   }
   const Entitlement entitlement(state_, promises_, group);
-  const bool may_take = entitlement.any();
+  const bool may_take = takers_.contains(group.key.queue) && entitlement.any();
   const auto bound = promises_.bound_passed(group.key.queue, entitlement.charge(), group.key.preemptible);
   if (bound) {
     park(id, Parked::bound, bound->queue);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "scheduler/backfill.h"
@@ -37,6 +38,7 @@ class Pass {
   void recall();
   void serve_claims();
   void find_takers(Order& order);
+  bool all_protected();
   void try_group(Order& order, const Turn& turn);
   bool try_next(GroupId id, const Job& job);
   void park(GroupId id, Parked why, QueueIndex bound);
@@ -49,8 +51,9 @@ class Pass {
   State& state_;
   Commit& commit_;
   Promises promises_;
-  bool reserved_ = false;     // some trial had to look at a reservation
-  bool bound_keeps_ = false;  // the last place() found room that passes a bound
+  std::set<QueueIndex> takers_;  // whose jobs others may have to make room for
+  bool reserved_ = false;        // some trial had to look at a reservation
+  bool bound_keeps_ = false;     // the last place() found room that passes a bound
   Time wake_;
 };
 
