@@ -240,14 +240,14 @@ Result<void> check_fits(const State& state, const JobSpec& spec) {
   const uint32_t fitting = tasks_that_fit(shape, shape.tasks_min, {&idle});
   if (fitting == 0) {
     return fail(ErrorCode::never_fits,
-                "no machine has the GPUs, CPUs and memory of one task together; there " + is_installed(capacity) +
-                    "; ask for less");
+                "no machine has the GPUs, CPUs and memory of one task together; there " +
+                    is_installed(capacity) + "; ask for less");
   }
-  return fail(ErrorCode::never_fits, "the job needs " + counted(shape.tasks_min, "task") +
-                                         " at once, and at most " + std::to_string(fitting) +
-                                         " fit on what is installed (" +
-                                         (shape.gpu_count > 0 ? installed_text(capacity) : host_text(capacity)) +
-                                         "); ask for fewer or smaller tasks");
+  return fail(ErrorCode::never_fits,
+              "the job needs " + counted(shape.tasks_min, "task") + " at once, and at most " +
+                  std::to_string(fitting) + " fit on what is installed (" +
+                  (shape.gpu_count > 0 ? installed_text(capacity) : host_text(capacity)) +
+                  "); ask for fewer or smaller tasks");
 }
 
 Result<void> check_job(const State& state, const JobSpec& spec, const ArraySpec& array) {

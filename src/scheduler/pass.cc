@@ -108,7 +108,7 @@ bool Pass::all_protected() {
 
 void Pass::try_group(Order& order, const Turn& turn) {
   const Group& group = state_.waiting.group(turn.group);
-  order.visited(turn.queue, {-int64_t{group.key.priority}, group.jobs.front()});
+  order.visited(turn.queue, head_key(group.key, group.jobs.front()));
   // A claim takes one job of the group; the next one is tried at once.
   size_t passed = 0;
   while (true) {
