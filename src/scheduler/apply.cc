@@ -17,9 +17,11 @@ void State::apply(const Decision& decision) {
 
 void State::apply_start(const Start& start) {
   Job* job = find(start.task.job);
-  if (job == nullptr || job->attempt != start.task.attempt || capacity.node(start.node) == nullptr) return;
+  const auto node = capacity.index_of(start.node);
+  if (job == nullptr || job->attempt != start.task.attempt || !node) return;
+  MilliGpu waited;
   if (job->is_waiting()) {
-    leave_group(*job);
+    waited = leave_group(*job);
     job->state = JobState::starting;
     job->started = now;
     job->requeued_for.reset();
@@ -27,10 +29,12 @@ void State::apply_start(const Start& start) {
     --queue.jobs_waiting;
     ++queue.jobs_running;
     if (job->array.is_set()) ++arrays[job->array].running;
+    enter_running(*job);
   }
   job->tasks.push_back(Task{.start = start});
   const JobSpec& spec = *job->spec;
   Holding holding;
+  holding.task = start.task;
   holding.uid = spec.owner.uid;
   holding.queue = job->queue;
   holding.preemptible = spec.preemptible;
@@ -43,12 +47,12 @@ void State::apply_start(const Start& start) {
     if (room == nullptr) continue;
     holding.slices.push_back(slice);
     holding.charges.push_back(charge_of(slice, room->memory_usable));
-    gpus.at(slice.gpu).tasks.push_back(start.task);
   }
-  capacity.take({holding.uid, holding.node, holding.slices, holding.cpu, holding.memory});
-  queues.charge(holding.queue, holding.charge(), holding.preemptible, now);
-  holdings.emplace(start.task, std::move(holding));
-  tell_dependents(job->id);
+  capacity.take(holding.footprint());
+  queues.start(holding.queue, holding.charge(), waited, holding.preemptible, now);
+  queues.add_staying(holding.queue, holding.charge());
+  holdings_on[*node].push_back(holdings.add(start.task, std::move(holding)));
+  tell_dependents(start.task.job);
 }
 
 void State::apply_stop(const Stop& stop) {
@@ -60,23 +64,30 @@ void State::apply_stop(const Stop& stop) {
   if (!job.stop_reason) {
     job.stop_reason = stop.reason;
     job.stop_time = now;
+    leave_running(job);
+    for (const Task& each : job.tasks) {
+      if (Holding* held = holdings.find(each.start.task)) stop_staying(*held);
+    }
   }
-  const auto holding = holdings.find(stop.task);
-  if (holding != holdings.end()) {
-    holding->second.latest_end = std::min(holding->second.latest_end, now + job.spec->grace);
+  if (Holding* holding = holdings.find(stop.task)) {
+    begin_to_leave(stop.task);
+    holding->latest_end = std::min(holding->latest_end, now + job.spec->grace);
+    if (const auto node = capacity.index_of(holding->node)) capacity.note_change(*node);
   }
   if (!stop.beneficiary.is_set()) return;
   auto claim = std::find_if(claims.begin(), claims.end(),
                             [&](const Claim& c) { return c.beneficiary == stop.beneficiary; });
-  // One without victims has come to its end; it counts as made anew.
-  if (claim != claims.end() && claim->victims.empty()) claim = claims.erase(claim);
-  if (claim == claims.end() || claim->beneficiary != stop.beneficiary) {
-    claim = claims.insert(claims.end(), Claim{.beneficiary = stop.beneficiary, .victims = {}});
-    for (const auto& [key, leaving] : holdings) {
-      if (is_leaving(key, leaving)) claim->victims.insert(key);
-    }
+  // One that has come to its end counts as made anew: a step may have forgotten it already.
+  if (claim != claims.end() && has_ended(*claim)) {
+    claims.erase(claim);
+    claim = claims.end();
   }
-  claim->victims.insert(stop.task);
+  if (claim == claims.end()) {
+    claims.push_back(Claim{.beneficiary = stop.beneficiary, .victims = {}, .waits_for = 0});
+    claim = claims.end() - 1;
+  }
+  claim->victims.push_back(stop.task);
+  claim->waits_for = last_leave;
 }
 
 void State::apply_requeue(const Requeue& requeue) {
@@ -95,10 +106,14 @@ void State::apply_requeue(const Requeue& requeue) {
   job->failure.reset();
   job->tasks.clear();
   job->requeued_for = requeue.reason;
+  leave_running(*job);
   Queue& queue = queues.at(job->queue);
   ++queue.jobs_waiting;
   --queue.jobs_running;
-  if (job->array.is_set()) --arrays[job->array].running;
+  if (job->array.is_set()) {
+    --arrays[job->array].running;
+    waiting.unpark_array(job->array, queues);
+  }
   if (requeue.begin.is_set()) wait_until_begin(*job, requeue.begin);
   update_ready(*job);
 }
@@ -106,13 +121,17 @@ void State::apply_requeue(const Requeue& requeue) {
 void State::apply_end(const End& end) {
   Job* job = find(end.job);
   if (job == nullptr) return;
-  leave_group(*job);
+  stop_waiting(*job);
+  leave_running(*job);
   Queue& queue = queues.at(job->queue);
   if (job->is_waiting()) {
     --queue.jobs_waiting;
   } else {
     --queue.jobs_running;
-    if (job->array.is_set()) --arrays[job->array].running;
+    if (job->array.is_set()) {
+      --arrays[job->array].running;
+      waiting.unpark_array(job->array, queues);
+    }
   }
   if (job->array.is_set() && --arrays[job->array].live == 0) arrays.erase(job->array);
   begins.erase({job->not_before, job->id});
@@ -127,21 +146,34 @@ void State::apply_end(const End& end) {
   dependents.erase(id);
 }
 
+bool State::has_ended(const Claim& claim) const {
+  return leave_numbers.empty() || *leave_numbers.begin() > claim.waits_for;
+}
+
 bool State::settle_claims() {
   return std::erase_if(claims, [&](const Claim& claim) {
            const Job* job = find(claim.beneficiary);
-           return claim.victims.empty() || job == nullptr || job->group == 0;
+           return has_ended(claim) || job == nullptr || job->group == 0;
          }) > 0;
 }
 
 void State::settle() {
   attention.clear();
   settle_claims();
+  if (removed_gpus == 0) return;
+  removed_gpus = 0;
+  bool any_gone = false;
   std::erase_if(gpus, [&](const auto& entry) {
-    if (!entry.second.removed || !entry.second.tasks.empty()) return false;
+    if (!entry.second.removed) return false;
+    if (!tasks_on(entry.first).empty()) {
+      ++removed_gpus;
+      return false;
+    }
     capacity.remove_gpu(entry.first);
+    any_gone = true;
     return true;
   });
+  if (any_gone) refresh_shapes();
 }
 
 }  // namespace tranche::scheduler

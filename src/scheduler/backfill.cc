@@ -1,35 +1,370 @@
 #include "scheduler/backfill.h"
 
 #include <algorithm>
+#include <queue>
 
 namespace tranche::scheduler {
+namespace {
+
+// Jobs that are looked at for the reservation of one type: those before them may find theirs on another.
+constexpr size_t kPlansMost = 8;
+
+// Something that will be given back at `end`.
+struct Release {
+  Time end;
+  Footprint footprint;
+};
+
+// The search for the earliest time at which a gang fits on nodes of one type.
+class Earliest {
+ public:
+  Earliest(const State& state, const Promises& promises, const Layers& others, ShapeId shape,
+           const TypeChoice& choice)
+      : state_(state),
+        promises_(promises),
+        others_(others),
+        id_(shape),
+        shape_(state.waiting.shape(shape).shape),
+        choice_(choice) {}
+
+  // Unset: never. The nodes that have room then are in hosts().
+  Time find(uint32_t tasks, ReleaseTimes& times) {
+    std::priority_queue<Time, std::vector<Time>, std::greater<>> ahead;
+    uint32_t count = 0;
+    Time found;
+    const auto pass = [&](Time frontier) {
+      while (!found.is_set() && !ahead.empty() && ahead.top() <= frontier) {
+        if (++count == tasks) found = ahead.top();
+        ahead.pop();
+      }
+    };
+    times.visit(state_, id_, choice_, [&](NodeIndex node, Time time) {
+      pass(std::max(time, state_.now) - kNanosecond);
+      if (found.is_set()) return false;
+      if (time == kNever) return false;
+      const auto first = tasks_by_time(node, tasks);
+      if (!first.empty()) hosts_.push_back(node);
+      for (const Time each : first) ahead.push(each);
+      return true;
+    });
+    pass(kNever - kNanosecond);
+    return found;
+  }
+  const std::vector<NodeIndex>& hosts() const { return hosts_; }
+
+  // The node as it will be at `at`.
+  void give_back(View& view, NodeIndex node, Time at) const {
+    for (const Release& release : releases(node)) {
+      if (release.end <= at) view.change(node).give(release.footprint);
+    }
+  }
+
+ private:
+  // By end. What is leaving has left already where room is promised.
+  std::vector<Release> releases(NodeIndex node) const {
+    std::vector<Release> releases;
+    const bool is_promised = &promises_.unpromised() != &promises_.now();
+    for (const uint32_t position : state_.holdings_on[node]) {
+      const Holding& holding = state_.holdings.at(position);
+      if (is_promised && state_.leaving.contains(holding.task)) continue;
+      releases.push_back({std::max(holding.latest_end, state_.now), holding.footprint()});
+    }
+    const NodeId id = state_.capacity.at(node).id;
+    for (const auto& [job, plan] : promises_.claims()) {
+      const JobSpec& spec = *state_.find(job)->spec;
+      for (const TaskPlacement& task : plan.tasks) {
+        if (task.node == id)
+          releases.push_back({State::latest_end(spec, state_.now), footprint_of(spec, task)});
+      }
+    }
+    std::stable_sort(releases.begin(), releases.end(),
+                     [](const Release& a, const Release& b) { return a.end < b.end; });
+    return releases;
+  }
+
+  // When the first, the second, ... task of the gang would fit there.
+  std::vector<Time> tasks_by_time(NodeIndex node, uint32_t most) const {
+    View view(&promises_.unpromised());
+    view.change(node);
+    Layers layers{&view};
+    layers.insert(layers.end(), others_.begin(), others_.end());
+    std::vector<Time> times(count_on_node(shape_, choice_, node, layers, most), state_.now);
+    const std::vector<Release> all = releases(node);
+    for (size_t i = 0; i < all.size() && times.size() < most; ++i) {
+      view.change(node).give(all[i].footprint);
+      if (i + 1 < all.size() && all[i + 1].end == all[i].end) continue;
+      const uint32_t fitting = count_on_node(shape_, choice_, node, layers, most);
+      if (fitting > times.size()) times.resize(fitting, all[i].end);
+    }
+    return times;
+  }
+
+  const State& state_;
+  const Promises& promises_;
+  const Layers& others_;
+  ShapeId id_;
+  const Shape& shape_;
+  const TypeChoice& choice_;
+  std::vector<NodeIndex> hosts_;
+};
+
+}  // namespace
 
 Footprint footprint_of(const JobSpec& spec, const TaskPlacement& task) {
   return {spec.owner.uid, task.node, task.slices, spec.task.cpu, spec.task.memory};
 }
 
-std::optional<Reservation> plan_reservation(const Job& job, const Shape& shape, const Capacity& base,
-                                            std::vector<Release> releases,
-                                            const std::vector<Reservation>& others, Time now) {
-  std::sort(releases.begin(), releases.end(), [](const Release& a, const Release& b) {
-    return a.end != b.end ? a.end < b.end : a.task < b.task;
-  });
-  Reservation reservation{.job = job.id, .start = now, .plan = {}, .after = base};
-  Layers layers{&reservation.after};
-  for (const Reservation& other : others) layers.push_back(&other.after);
-  size_t next = 0;
-  while (true) {
-    if (auto plan = place_gang(shape, shape.tasks_min, layers)) {
-      for (const TaskPlacement& task : plan->tasks) reservation.after.take(footprint_of(*job.spec, task));
-      reservation.plan = std::move(*plan);
-      return reservation;
-    }
-    if (next == releases.size()) return std::nullopt;
-    reservation.start = releases[next].end;
-    while (next < releases.size() && releases[next].end == reservation.start) {
-      reservation.after.give(releases[next++].footprint());
+MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity) {
+  MilliGpu sum;
+  for (const TaskPlacement& task : plan.tasks) {
+    for (const Slice& slice : task.slices) {
+      sum += slice.kind == SliceKind::whole ? kWholeGpu
+                                            : charge_of(slice, capacity.gpu(slice.gpu)->memory_usable);
     }
   }
+  return sum;
+}
+
+Promises::Promises(const State& state) : state_(state), now_(state.capacity) {}
+
+bool Promises::is_claimant(JobId job) const { return claimants_.find(job).has_value(); }
+
+Layers Promises::layers() const {
+  Layers layers{&now_};
+  if (promises_anything_) layers.push_back(&*when_left_);
+  return layers;
+}
+
+const View& Promises::when_left() const {
+  if (when_left_) return *when_left_;
+  when_left_.emplace(state_.capacity);
+  for (const auto& [key, number] : state_.leaving) when_left_->give(state_.holdings.find(key)->footprint());
+  return *when_left_;
+}
+
+void Promises::hold_claims() {
+  for (const Claim& claim : state_.claims) {
+    const Job* job = state_.find(claim.beneficiary);
+    if (job == nullptr || job->group == 0) continue;
+    if (!array_has_room(state_.waiting.group(job->group).key)) continue;
+    if (const auto plan = plan_of(*job)) hold(*job, *plan);
+  }
+}
+
+std::optional<GangPlacement> Promises::plan_of(const Job& job) const {
+  const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(job.group).key.shape);
+  const Layers layers{&when_left()};
+  return place_gang(Search{record.shape, record.choices, layers, &state_.scores, nullptr},
+                    record.shape.tasks_min);
+}
+
+void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector<TaskKey>& victims) {
+  when_left();
+  promises_anything_ = true;
+  for (const TaskKey& victim : victims) when_left_->give(state_.holdings.find(victim)->footprint());
+  for (const TaskPlacement& task : plan.tasks) when_left_->take(footprint_of(*job.spec, task));
+  planned_.add(state_, job.queue, charge_of_plan(plan, state_.capacity));
+  claims_.push_back({job.id, plan});
+  claimants_.insert(job.id, 0);
+  slots_.clear();
+}
+
+void Promises::taken(const JobSpec& spec, const GangPlacement& plan) {
+  const Time end = State::latest_end(spec, state_.now);
+  for (const TaskPlacement& task : plan.tasks) {
+    const NodeIndex node = *state_.capacity.index_of(task.node);
+    const Footprint footprint = footprint_of(spec, task);
+    // A node that no promise changes follows the capacity by itself.
+    if (when_left_ && when_left_->is_changed(node)) when_left_->take(footprint);
+    for (Slot& slot : slots_) {
+      if (slot.reservation && end > slot.reservation->start && slot.reservation->after.is_changed(node))
+        slot.reservation->after.take(footprint);
+    }
+  }
+}
+
+std::optional<Bound> Promises::bound_passed(QueueIndex queue, MilliGpu charge, bool preemptible) const {
+  for (const QueueIndex above : state_.queues.path_to_root(queue)) {
+    const Queue& at = state_.queues.at(above);
+    const MilliGpu used = at.used + planned_.at(above);
+    if (at.limit && used + charge > *at.limit) return Bound{above, false, used, *at.limit};
+    if (!preemptible && at.quota && at.used_not_preemptible + charge > *at.quota) {
+      return Bound{above, true, at.used_not_preemptible, *at.quota};
+    }
+  }
+  return std::nullopt;
+}
+
+// Elements that room is being made for count as if they ran.
+bool Promises::array_has_room(const GroupKey& key) const {
+  if (!key.capped_array.is_set()) return true;
+  const ArrayRecord& array = state_.arrays.at(key.capped_array);
+  const auto promised = std::count_if(claims_.begin(), claims_.end(), [&](const auto& claim) {
+    const Job* job = state_.find(claim.first);
+    return job != nullptr && job->array == key.capped_array;
+  });
+  return array.running + static_cast<uint64_t>(promised) < array.running_max;
+}
+
+Promises::Slot& Promises::slot(TypeIndex type) { return type == kNoType ? slots_.back() : slots_[type]; }
+
+// All types at once, in one order: what one finds depends on what those before it have found, and who has
+// come further finds first.
+const Reservation* Promises::reservation(TypeIndex type) {
+  if (slots_.empty()) {
+    slots_.resize(state_.capacity.types() + 1);
+    work_out();
+  }
+  const auto& found = slot(type).reservation;
+  return found ? &*found : nullptr;
+}
+
+std::vector<const Reservation*> Promises::reservations() {
+  std::vector<const Reservation*> all;
+  for (TypeIndex type = 0; type < state_.capacity.types(); ++type) {
+    if (const Reservation* found = reservation(type)) all.push_back(found);
+  }
+  if (const Reservation* found = reservation(kNoType)) all.push_back(found);
+  return all;
+}
+
+bool Promises::is_blocked(ShapeId shape) const {
+  if (!state_.know_nothing && state_.waiting.is_closed(shape)) return true;
+  const ShapeRecord& record = state_.waiting.shape(shape);
+  const Layers base = layers();
+  return !place_gang(Search{record.shape, record.choices, base}, record.shape.tasks_min);
+}
+
+void Promises::work_out() {
+  struct Line {
+    ShapeId shape;
+    std::set<std::tuple<int64_t, JobId, GroupId>>::const_iterator next;
+    bool operator>(const Line& other) const { return *next > *other.next; }
+  };
+  std::priority_queue<Line, std::vector<Line>, std::greater<>> lines;
+  const BitSet& live = state_.waiting.live_shapes();
+  for (uint32_t id = live.next(0); id != BitSet::kNone; id = live.next(id + 1)) {
+    const ShapeRecord& record = state_.waiting.shape(id);
+    if (!record.by_age.empty()) lines.push({id, record.by_age.begin()});
+  }
+  size_t found = 0;
+  for (size_t plans = 0; !lines.empty() && plans < kPlansMost * slots_.size() && found < slots_.size();) {
+    Line line = lines.top();
+    lines.pop();
+    const auto [aged, id, group_id] = *line.next;
+    const Group& group = state_.waiting.group(group_id);
+    const ShapeRecord& record = state_.waiting.shape(line.shape);
+    if (!is_wanted(record)) continue;
+    const bool waits_for_room =
+        !is_claimant(id) && array_has_room(group.key) &&
+        !bound_passed(group.key.queue, record.charge, group.key.preemptible).has_value();
+    if (!waits_for_room) {
+      if (++line.next != record.by_age.end()) lines.push(line);
+      continue;
+    }
+    // All jobs of the shape wait alike: one plan is enough.
+    if (!is_blocked(line.shape)) continue;
+    ++plans;
+    auto planned = plan(*state_.find(id), line.shape);
+    if (!planned || slot(planned->type).reservation) continue;
+    slot(planned->type).reservation.emplace(std::move(*planned));
+    ++found;
+  }
+}
+
+// Whether some type that the shape may use has no reservation yet.
+bool Promises::is_wanted(const ShapeRecord& record) {
+  if (record.shape.gpu_count == 0) return !slots_.back().reservation;
+  return std::any_of(record.choices.begin(), record.choices.end(),
+                     [&](const TypeChoice& choice) { return !slot(choice.type).reservation; });
+}
+
+std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
+  const ShapeRecord& record = state_.waiting.shape(shape);
+  Layers others;
+  for (const Slot& slot : slots_) {
+    if (slot.reservation) others.push_back(&slot.reservation->after);
+  }
+  ReleaseTimes& times = state_.release_times;
+  std::optional<Reservation> best;
+  for (const TypeChoice& choice : record.choices) {
+    Earliest search(state_, *this, others, shape, choice);
+    const Time start = search.find(record.shape.tasks_min, times);
+    if (!start.is_set() || (best && best->start <= start)) continue;
+    View after(&unpromised());
+    std::vector<std::pair<uint32_t, NodeIndex>> hosts;
+    Layers layers{&after};
+    layers.insert(layers.end(), others.begin(), others.end());
+    for (const NodeIndex node : search.hosts()) {
+      after.change(node);
+      search.give_back(after, node, start);
+      const uint32_t fitting = count_on_node(record.shape, choice, node, layers, record.shape.tasks_min);
+      if (fitting > 0) hosts.push_back({fitting, node});
+    }
+    std::stable_sort(hosts.begin(), hosts.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    Reservation found{job.id,
+                      state_.aged(job),
+                      record.shape.gpu_count == 0 ? kNoType : choice.type,
+                      start,
+                      GangPlacement{choice.type, {}},
+                      View(state_.capacity)};
+    std::vector<NodeIndex> used;
+    for (const auto& [fitting, node] : hosts) {
+      const auto left = static_cast<uint32_t>(record.shape.tasks_min - found.plan.tasks.size());
+      if (left == 0) break;
+      for (TaskPlacement& task : place_on_node(record.shape, choice, node, layers, left)) {
+        found.plan.tasks.push_back(std::move(task));
+      }
+      used.push_back(node);
+    }
+    if (found.plan.tasks.size() < record.shape.tasks_min) continue;
+    for (const TaskPlacement& task : found.plan.tasks) after.take(footprint_of(*job.spec, task));
+    for (const NodeIndex node : used) found.after.change(node) = after.at(node);
+    best.emplace(std::move(found));
+  }
+  return best;
+}
+
+template <class Action>
+void Promises::for_reservations(const ShapeRecord& record, Action action) {
+  const auto look = [&](TypeIndex type) {
+    if (const Reservation* found = reservation(type)) action(*found);
+  };
+  if (record.shape.gpu_count == 0) {
+    for (TypeIndex type = 0; type < state_.capacity.types(); ++type) look(type);
+  } else {
+    for (const TypeChoice& choice : record.choices) look(choice.type);
+  }
+  look(kNoType);
+}
+
+void Promises::add_reservations(const ShapeRecord& record, const Job& job, Time end, Layers& layers) {
+  const std::pair mine(state_.aged(job), job.id);
+  for_reservations(record, [&](const Reservation& found) {
+    if (std::pair(found.aged, found.job) < mine && end > found.start) layers.push_back(&found.after);
+  });
+}
+
+bool Promises::is_kept_out(const ShapeRecord& record, const Job& job) {
+  if (state_.policy.backfill) return false;
+  bool is_kept = false;
+  const std::pair mine(state_.aged(job), job.id);
+  for_reservations(record, [&](const Reservation& found) {
+    const bool same_kind = (found.type == kNoType) == (record.shape.gpu_count == 0);
+    is_kept = is_kept || (same_kind && std::pair(found.aged, found.job) < mine);
+  });
+  return is_kept;
+}
+
+bool Promises::some_pass(const ShapeRecord& record) {
+  if (record.by_age.empty()) return false;
+  const auto& [aged, job, group] = *record.by_age.begin();
+  bool passes = false;
+  for_reservations(record, [&](const Reservation& found) {
+    passes = passes || std::pair(aged, job) < std::pair(found.aged, found.job);
+  });
+  return passes;
 }
 
 }  // namespace tranche::scheduler

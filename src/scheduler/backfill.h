@@ -1,9 +1,15 @@
-// Promised room: the head job that cannot start gets a reservation at the time at which enough will have
-// ended by its limits; other jobs may start only around it (EASY backfill, on exact placements).
+// Promised room. Two kinds of promise stand at any moment, and both follow from the state alone:
 //
-// Since a plan is a placement and not a count, "around" is exact: a job that may run past the
-// reservation's start must fit next to the planned placement. A plan that is feasible stays so, whatever
-// ends early, so recomputing it at every step can only bring it forward (property P13).
+// - a *claim*: others are being stopped for a job, and its place is set aside until they have gone;
+// - a *reservation*: for each GPU type, the waiting job that has come furthest (it has waited longest, an
+//   hour more for each step of priority) and does not fit gets the time and the place at which it will fit if
+//   everything runs to its limit. Others start only around it (EASY backfill, on exact placements).
+//
+// Since a plan is a placement and not a count, "around" is exact: a job that may run past the reservation's
+// start must fit next to the planned placement. A plan that is feasible stays so, whatever ends early, so
+// recomputing it at every step can only bring it forward (property P13). And since the job that has come
+// furthest is never overtaken by later ones, every job is the next to be promised room after finitely many
+// others, whatever the order of queues (property P9).
 #pragma once
 
 #include <optional>
@@ -11,48 +17,98 @@
 #include <vector>
 
 #include "scheduler/gang.h"
+#include "scheduler/order.h"
 #include "scheduler/state.h"
 
 namespace tranche::scheduler {
 
+// A reservation of a task without GPUs.
+inline constexpr TypeIndex kNoType = UINT16_MAX;
+
 struct Reservation {
   JobId job;
+  int64_t aged = 0;  // State::aged of it
+  TypeIndex type = 0;
   Time start;
   GangPlacement plan;
-  Capacity after;  // free at `start` once the plan has its place
+  View after;  // free at `start` on the nodes of the plan once it has its place
 };
 
-// Something that will be given back, at the latest at `end`.
-struct Release {
-  Time end;
-  TaskKey task;
-  uint32_t uid = 0;
-  NodeId node;
-  std::vector<Slice> slices;
-  MilliCpu cpu;
-  MiB memory;
-  Footprint footprint() const { return {uid, node, slices, cpu, memory}; }
+// A bound of a queue that a job would pass.
+struct Bound {
+  QueueIndex queue = kRootQueue;
+  bool is_quota = false;
+  MilliGpu used;
+  MilliGpu bound;
 };
 
-// What tasks hold now, as releases, by end; those for which `skip` says so are left out.
-template <class Skip>
-std::vector<Release> releases_of(const State& state, Skip skip) {
-  std::vector<Release> releases;
-  for (const auto& [key, holding] : state.holdings) {
-    if (skip(key, holding)) continue;
-    releases.push_back({std::max(holding.latest_end, state.now), key, holding.uid, holding.node,
-                        holding.slices, holding.cpu, holding.memory});
-  }
-  return releases;
-}
-
-// The earliest time at which `tasks` tasks of the shape fit beside `others`, or nothing if they do not even
-// fit when all has ended. `releases` in any order.
-std::optional<Reservation> plan_reservation(const Job& job, const Shape& shape, const Capacity& base,
-                                            std::vector<Release> releases,
-                                            const std::vector<Reservation>& others, Time now);
-
-// What a placement of the job takes, task by task.
+// What a placement of the job takes, task by task, and what it would be charged.
 Footprint footprint_of(const JobSpec& spec, const TaskPlacement& task);
+MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity);
+
+class Promises {
+ public:
+  // Nothing is promised yet. `state` must outlive this; it may change only as taken() and hold() are told.
+  explicit Promises(const State& state);
+  // Sets aside the room of all claims, in their order.
+  void hold_claims();
+
+  const std::vector<std::pair<JobId, GangPlacement>>& claims() const { return claims_; }
+  const Planned& planned() const { return planned_; }
+  bool is_claimant(JobId job) const;
+  // Free room, and free room less what is promised to claims.
+  const View& now() const { return now_; }
+  const View& unpromised() const { return promises_anything_ ? *when_left_ : now_; }
+  Layers layers() const;
+
+  // A view in which everything that is leaving has left, less what is promised. Good until the next hold().
+  const View& when_left() const;
+  // A placement of the claim's job in that view, if it has one.
+  std::optional<GangPlacement> plan_of(const Job& job) const;
+  // Promises the plan; `victims` are going to leave for it.
+  void hold(const Job& job, const GangPlacement& plan, const std::vector<TaskKey>& victims = {});
+  // The job has been started there.
+  void taken(const JobSpec& spec, const GangPlacement& plan);
+
+  // The first bound above the queue that `charge` more would pass.
+  std::optional<Bound> bound_passed(QueueIndex queue, MilliGpu charge, bool preemptible) const;
+  // Whether one more element of the group's array may run.
+  bool array_has_room(const GroupKey& key) const;
+
+  // Of the type (kNoType: for tasks without GPUs); null: none. All are worked out when one is first asked
+  // for.
+  const Reservation* reservation(TypeIndex type);
+  // Of all types.
+  std::vector<const Reservation*> reservations();
+  // What a job that ends at `end` at the latest has to fit around: the reservations of those that have come
+  // further than it.
+  void add_reservations(const ShapeRecord& record, const Job& job, Time end, Layers& layers);
+  // Without backfill nobody passes a waiting job that could use the same kind of GPU.
+  bool is_kept_out(const ShapeRecord& record, const Job& job);
+  // Whether some job of the shape has come further than the holder of a reservation that others of the shape
+  // have to fit around, so that not all of them are kept out alike.
+  bool some_pass(const ShapeRecord& record);
+
+ private:
+  struct Slot {
+    std::optional<Reservation> reservation;
+  };
+  Slot& slot(TypeIndex type);
+  template <class Action>
+  void for_reservations(const ShapeRecord& record, Action action);
+  void work_out();
+  bool is_wanted(const ShapeRecord& record);
+  bool is_blocked(ShapeId shape) const;
+  std::optional<Reservation> plan(const Job& job, ShapeId shape);
+
+  const State& state_;
+  View now_;
+  mutable std::optional<View> when_left_;
+  bool promises_anything_ = false;  // when_left_ is less what is promised
+  Planned planned_;
+  std::vector<std::pair<JobId, GangPlacement>> claims_;
+  FlatIndex<JobId, IdHash<JobId>> claimants_;
+  std::vector<Slot> slots_;  // by type, the last one for kNoType
+};
 
 }  // namespace tranche::scheduler

@@ -40,14 +40,27 @@ bool EndedJobs::had_started(JobId job) const {
   return job.value() < by_id_.size() && (by_id_[job.value()] & 1) != 0;
 }
 
-Job* State::find(JobId job) {
-  const auto found = jobs.find(job);
-  return found == jobs.end() ? nullptr : &found->second;
+Job* State::find(JobId job) { return jobs.find(job); }
+const Job* State::find(JobId job) const { return jobs.find(job); }
+
+std::vector<TaskKey> State::tasks_on(GpuId gpu) const {
+  std::vector<TaskKey> tasks;
+  const auto node = capacity.node_of(gpu);
+  if (!node || *node >= holdings_on.size()) return tasks;
+  for (const uint32_t position : holdings_on[*node]) {
+    const Holding& holding = holdings.at(position);
+    for (const Slice& slice : holding.slices) {
+      if (slice.gpu == gpu) tasks.push_back(holding.task);
+    }
+  }
+  return tasks;
 }
 
-const Job* State::find(JobId job) const {
-  const auto found = jobs.find(job);
-  return found == jobs.end() ? nullptr : &found->second;
+// An hour ahead for each step of priority; clamped so that the sum stays within 64 bits.
+int64_t State::aged(const Job& job) const {
+  constexpr int64_t kStepsMost = 100'000;
+  const int64_t steps = std::clamp<int64_t>(job.spec->priority, -kStepsMost, kStepsMost);
+  return job.submitted.nanoseconds() - steps * kHour.count();
 }
 
 const Claim* State::claim_of(JobId beneficiary) const {
@@ -57,11 +70,7 @@ const Claim* State::claim_of(JobId beneficiary) const {
   return nullptr;
 }
 
-bool State::is_leaving(const TaskKey& key, const Holding& holding) const {
-  if (holding.exited) return true;
-  const Job* job = find(key.job);
-  return job == nullptr || job->attempt != key.attempt || job->tasks[key.rank].stop_sent;
-}
+bool State::is_leaving(const TaskKey& key, const Holding&) const { return leaving.contains(key); }
 
 Time State::latest_end(const JobSpec& spec, Time start) {
   const Duration most = spec.time_limit + spec.grace;
@@ -80,9 +89,10 @@ Task* State::live_task(const TaskKey& key) {
 void State::update_ready(Job& job) {
   const bool ready = job.state == JobState::pending && job.begin_passed && !job.doomed &&
                      job.unmet_dependencies == 0 && !job.cancel_requested;
-  if (!ready) return leave_group(job);
+  if (!ready) return stop_waiting(job);
   if (job.group != 0) return;
   const JobSpec& spec = *job.spec;
+  const ShapeId shape = waiting.intern(shape_of(spec, policy.users_share_gpu), capacity);
   GroupKey key{.queue = job.queue,
                .first = job.first,
                .priority = spec.priority,
@@ -90,39 +100,84 @@ void State::update_ready(Job& job) {
                .time_limit = spec.time_limit.count(),
                .grace = spec.grace.count(),
                .capped_array = {},
-               .shape = shape_of(spec, policy.users_share_gpu)};
+               .shape = shape};
   if (job.array.is_set() && arrays.at(job.array).running_max > 0) key.capped_array = job.array;
-  const auto [entry, is_new] = group_of.try_emplace(key, last_group + 1);
-  if (is_new) groups.emplace(++last_group, Group{.key = key, .jobs = {}});
-  Group& group = groups.at(entry->second);
-  auto& heads = queues.at(job.queue).heads;
-  if (!group.jobs.empty()) heads.erase(head_key(key, *group.jobs.begin()));
-  group.jobs.insert(job.id);
-  heads.emplace(head_key(key, *group.jobs.begin()), entry->second);
-  job.group = entry->second;
+  job.group = waiting.group_for(key);
+  waiting.join(job.group, job.id, aged(job), queues);
+  queues.add_waiting(job.queue, waiting.shape(shape).charge);
   ++times_ready;
 }
 
-void State::leave_group(Job& job) {
-  if (job.group == 0) return;
-  const auto found = groups.find(job.group);
-  Group& group = found->second;
-  const GroupKey key = group.key;
-  auto& heads = queues.at(job.queue).heads;
-  heads.erase(head_key(key, *group.jobs.begin()));
-  group.jobs.erase(job.id);
-  if (group.jobs.empty()) {
-    group_of.erase(group.key);
-    groups.erase(found);
-  } else {
-    heads.emplace(head_key(key, *group.jobs.begin()), job.group);
-  }
+MilliGpu State::leave_group(Job& job) {
+  if (job.group == 0) return MilliGpu();
+  const MilliGpu charge = waiting.shape(waiting.group(job.group).key.shape).charge;
+  waiting.leave(
+      job.group, job.id, [this](JobId id) { return aged(*find(id)); }, queues);
   job.group = 0;
+  return charge;
+}
+
+void State::stop_waiting(Job& job) {
+  const MilliGpu charge = leave_group(job);
+  if (charge.count() != 0) queues.add_waiting(job.queue, -charge);
 }
 
 void State::regroup_all() {
-  for (auto& [id, job] : jobs) leave_group(job);
-  for (auto& [id, job] : jobs) update_ready(job);
+  const std::vector<JobId> ids = jobs.keys();
+  for (const JobId id : ids) stop_waiting(*find(id));
+  for (const JobId id : ids) update_ready(*find(id));
+}
+
+// What is installed has changed: where shapes may go, and the least that they are charged.
+void State::refresh_shapes() {
+  std::vector<MilliGpu> before;
+  const BitSet& live = waiting.live_shapes();
+  for (uint32_t id = live.next(0); id != BitSet::kNone; id = live.next(id + 1)) {
+    before.resize(id + 1);
+    before[id] = waiting.shape(id).charge;
+  }
+  waiting.refresh_shapes(capacity);
+  for (const Group& group : waiting.groups()) {
+    if (group.jobs.empty()) continue;
+    const MilliGpu change = waiting.shape(group.key.shape).charge - before[group.key.shape];
+    if (change.count() != 0)
+      queues.add_waiting(group.key.queue, change * static_cast<int64_t>(group.jobs.size()));
+  }
+}
+
+void State::refresh_derived() { queues.divide(capacity.total_compute()); }
+
+void State::enter_running(Job& job) {
+  Queue& queue = queues.at(job.queue);
+  job.place_in_running = static_cast<uint32_t>(queue.running.size());
+  queue.running.push_back(job.id);
+  if (job.spec->preemptible) ++queue.running_priorities[job.spec->priority];
+  queues.priorities_changed(job.queue);
+}
+
+void State::leave_running(Job& job) {
+  if (job.place_in_running == UINT32_MAX) return;
+  Queue& queue = queues.at(job.queue);
+  const JobId last = queue.running.back();
+  queue.running[job.place_in_running] = last;
+  queue.running.pop_back();
+  if (last != job.id) find(last)->place_in_running = job.place_in_running;
+  job.place_in_running = UINT32_MAX;
+  if (!job.spec->preemptible) return;
+  const auto priority = queue.running_priorities.find(job.spec->priority);
+  if (--priority->second == 0) queue.running_priorities.erase(priority);
+  queues.priorities_changed(job.queue);
+}
+
+void State::begin_to_leave(const TaskKey& key) {
+  if (!leaving.emplace(key, last_leave + 1).second) return;
+  leave_numbers.insert(++last_leave);
+}
+
+void State::stop_staying(Holding& holding) {
+  if (!holding.stays) return;
+  holding.stays = false;
+  queues.add_staying(holding.queue, -holding.charge());
 }
 
 void State::pass_begin_times() {
@@ -145,33 +200,37 @@ void State::wait_until_begin(Job& job, Time begin) {
 
 // Processors and host memory are free when the processes are gone, GPUs only when their memory is.
 void State::release_host(const TaskKey& key) {
-  const auto found = holdings.find(key);
-  if (found == holdings.end() || found->second.exited) return;
-  Holding& holding = found->second;
-  holding.exited = true;
-  capacity.give_host(holding.node, holding.cpu, holding.memory);
-  holding.cpu = MilliCpu();
-  holding.memory = MiB();
+  Holding* holding = holdings.find(key);
+  if (holding == nullptr || holding->exited) return;
+  stop_staying(*holding);
+  holding->exited = true;
+  begin_to_leave(key);
+  capacity.give_host(holding->node, holding->cpu, holding->memory);
+  holding->cpu = MilliCpu();
+  holding->memory = MiB();
   release_slices(key, GpuId());
 }
 
 // Releases the slice on `only`, or all of them; the holding goes with its last one.
 void State::release_slices(const TaskKey& key, std::optional<GpuId> only) {
-  const auto found = holdings.find(key);
-  if (found == holdings.end()) return;
-  Holding& holding = found->second;
-  for (size_t i = holding.slices.size(); i-- > 0;) {
-    const Slice slice = holding.slices[i];
+  Holding* holding = holdings.find(key);
+  if (holding == nullptr) return;
+  for (size_t i = holding->slices.size(); i-- > 0;) {
+    const Slice slice = holding->slices[i];
     if (only && slice.gpu != *only) continue;
-    capacity.give_slice(holding.uid, slice);
-    queues.charge(holding.queue, -holding.charges[i], holding.preemptible, now);
-    std::erase(gpus.at(slice.gpu).tasks, key);
-    holding.slices.erase(holding.slices.begin() + static_cast<std::ptrdiff_t>(i));
-    holding.charges.erase(holding.charges.begin() + static_cast<std::ptrdiff_t>(i));
+    capacity.give_slice(holding->uid, slice);
+    queues.charge(holding->queue, -holding->charges[i], holding->preemptible, now);
+    holding->slices.erase(holding->slices.begin() + static_cast<std::ptrdiff_t>(i));
+    holding->charges.erase(holding->charges.begin() + static_cast<std::ptrdiff_t>(i));
+    for (const QueueIndex at : queues.path_to_root(holding->queue)) waiting.unpark_bound(at, queues);
   }
-  if (!holding.slices.empty() || !holding.exited) return;
-  for (Claim& claim : claims) claim.victims.erase(key);
-  holdings.erase(found);
+  if (!holding->slices.empty() || !holding->exited) return;
+  if (const auto node = capacity.index_of(holding->node))
+    std::erase(holdings_on[*node], *holdings.position(key));
+  const auto left = leaving.find(key);
+  leave_numbers.erase(left->second);
+  leaving.erase(left);
+  holdings.erase(key);
 }
 
 DependencyStatus status_of(const Dependency& dependency, const State& state) {
@@ -216,8 +275,8 @@ void State::forget_dependencies(const Job& job) {
 void State::tell_dependents(JobId target) {
   const auto found = dependents.find(target);
   if (found == dependents.end()) return;
-  const std::vector<JobId> waiting = found->second;
-  for (const JobId id : waiting) {
+  const std::vector<JobId> told = found->second;
+  for (const JobId id : told) {
     if (Job* job = find(id)) dependency_changed(*job);
   }
 }

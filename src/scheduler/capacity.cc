@@ -6,96 +6,197 @@
 #include "scheduler/wide.h"
 
 namespace tranche::scheduler {
+namespace {
+
+// Changes that are remembered for each node of the cluster, and at least.
+constexpr size_t kLogPerNode = 4;
+constexpr size_t kLogAtLeast = 4096;
+
+}  // namespace
+
+void GpuRoom::take(uint32_t uid, const Slice& slice) {
+  compute_free -= slice.compute;
+  memory_free -= slice.memory;
+  whole = slice.kind == SliceKind::whole;
+  const auto owner = std::lower_bound(owners.begin(), owners.end(), std::pair<uint32_t, uint32_t>{uid, 0});
+  if (owner != owners.end() && owner->first == uid) {
+    ++owner->second;
+  } else {
+    owners.insert(owner, {uid, 1});
+  }
+}
+
+void GpuRoom::give(uint32_t uid, const Slice& slice) {
+  compute_free += slice.compute;
+  memory_free += slice.memory;
+  const auto owner = std::lower_bound(owners.begin(), owners.end(), std::pair<uint32_t, uint32_t>{uid, 0});
+  TRANCHE_ASSERT(owner != owners.end() && owner->first == uid);
+  if (--owner->second == 0) owners.erase(owner);
+  if (is_idle()) whole = false;
+}
+
+GpuRoom* NodeRoom::gpu(GpuId wanted) {
+  for (GpuRoom& room : gpus) {
+    if (room.id == wanted) return &room;
+  }
+  return nullptr;
+}
+
+void NodeRoom::take(const Footprint& footprint) {
+  cpu_free -= footprint.cpu;
+  memory_free -= footprint.memory;
+  for (const Slice& slice : footprint.slices) {
+    GpuRoom* room = gpu(slice.gpu);
+    TRANCHE_ASSERT(room != nullptr);
+    room->take(footprint.uid, slice);
+  }
+}
+
+void NodeRoom::give(const Footprint& footprint) {
+  cpu_free += footprint.cpu;
+  memory_free += footprint.memory;
+  for (const Slice& slice : footprint.slices) {
+    GpuRoom* room = gpu(slice.gpu);
+    TRANCHE_ASSERT(room != nullptr);
+    room->give(footprint.uid, slice);
+  }
+}
+
+TypeIndex Capacity::type_index(const std::string& name) {
+  const auto found = std::find(type_names_.begin(), type_names_.end(), name);
+  if (found == type_names_.end()) {
+    TRANCHE_ASSERT(type_names_.size() < UINT16_MAX);
+    type_names_.push_back(name);
+    return static_cast<TypeIndex>(type_names_.size() - 1);
+  }
+  return static_cast<TypeIndex>(found - type_names_.begin());
+}
+
+KindIndex Capacity::kind_index(const std::string& pool, TypeIndex type) {
+  const auto found = std::find_if(kinds_.begin(), kinds_.end(),
+                                  [&](const Kind& kind) { return kind.type == type && kind.pool == pool; });
+  if (found == kinds_.end()) {
+    TRANCHE_ASSERT(kinds_.size() < UINT16_MAX);
+    kinds_.emplace_back().pool = pool;
+    kinds_.back().type = type;
+    return static_cast<KindIndex>(kinds_.size() - 1);
+  }
+  return static_cast<KindIndex>(found - kinds_.begin());
+}
 
 void Capacity::add_node(const Node& node) {
+  ++machine_version_;
+  if (const auto known = index_of(node.id)) {
+    // What it has may have changed, what its tasks hold has not.
+    NodeRoom& room = nodes_[*known];
+    leave_index(*known);
+    room.cpu_free += node.cpu - room.cpu;
+    room.memory_free += node.memory - room.memory;
+    room.cpu = node.cpu;
+    room.memory = node.memory;
+    room.pool = node.pool;
+    room.present = true;
+    recount_installed();
+    refresh(*known);
+    changed(*known, true);
+    return;
+  }
   NodeRoom room;
   room.id = node.id;
   room.pool = node.pool;
   room.cpu = room.cpu_free = node.cpu;
   room.memory = room.memory_free = node.memory;
-  const auto place = std::lower_bound(nodes_.begin(), nodes_.end(), node.id,
-                                      [](const NodeRoom& a, NodeId id) { return a.id < id; });
-  if (place != nodes_.end() && place->id == node.id) {
-    // Known already: what it has may have changed, what its tasks hold has not.
-    place->cpu_free += node.cpu - place->cpu;
-    place->memory_free += node.memory - place->memory;
-    place->cpu = node.cpu;
-    place->memory = node.memory;
-    place->pool = node.pool;
-    place->present = true;
-    return;
-  }
-  nodes_.insert(place, std::move(room));
-  rebuild_places();
+  const auto index = static_cast<NodeIndex>(nodes_.size());
+  nodes_.push_back(std::move(room));
+  places_.emplace_back();
+  node_index_.insert(node.id, index);
+  changed(index, true);
+}
+
+void Capacity::remove_node(NodeId id) {
+  const auto index = index_of(id);
+  if (!index) return;
+  ++machine_version_;
+  nodes_[*index].present = false;
+  recount_installed();
+  refresh(*index);
+  changed(*index, false);
 }
 
 void Capacity::add_gpu(const Gpu& gpu) {
-  NodeRoom* home = node(gpu.node);
-  TRANCHE_ASSERT(home != nullptr);
+  const auto home = index_of(gpu.node);
+  TRANCHE_ASSERT(home.has_value());
+  ++machine_version_;
   GpuRoom room;
   room.id = gpu.id;
   room.index = gpu.index;
-  room.type = gpu.type;
+  room.type = type_index(gpu.type);
   room.memory_usable = room.memory_free = gpu.memory_usable;
-  const auto place = std::upper_bound(home->gpus.begin(), home->gpus.end(), room,
-                                      [](const GpuRoom& a, const GpuRoom& b) { return a.index < b.index; });
-  home->gpus.insert(place, std::move(room));
-  rebuild_places();
+  auto& gpus = nodes_[*home].gpus;
+  const auto place = std::upper_bound(gpus.begin(), gpus.end(), room.index,
+                                      [](uint32_t index, const GpuRoom& b) { return index < b.index; });
+  Kind& kind = kinds_[kind_index(nodes_[*home].pool, room.type)];
+  if (nodes_[*home].present) {
+    ++kind.memories[room.memory_usable.count()];
+    if (kind.installed++ == 0 || room.id < kind.first) kind.first = room.id;
+  }
+  gpus.insert(place, std::move(room));
+  home_of_gpu_.insert(gpu.id, *home);
+  refresh(*home);
+  changed(*home, true);
 }
 
 void Capacity::remove_gpu(GpuId id) {
-  for (NodeRoom& home : nodes_) {
-    std::erase_if(home.gpus, [&](const GpuRoom& room) { return room.id == id; });
-  }
-  rebuild_places();
+  const auto home = node_of(id);
+  if (!home) return;
+  ++machine_version_;
+  leave_index(*home);
+  std::erase_if(nodes_[*home].gpus, [&](const GpuRoom& room) { return room.id == id; });
+  home_of_gpu_.erase(id);
+  recount_installed();
+  refresh(*home);
+  changed(*home, false);
 }
 
-void Capacity::rebuild_places() {
-  places_.clear();
-  for (uint32_t n = 0; n < nodes_.size(); ++n) {
-    for (uint32_t g = 0; g < nodes_[n].gpus.size(); ++g) places_.push_back({nodes_[n].gpus[g].id, {n, g}});
+void Capacity::set_condition(GpuId id, bool open, bool installed, bool degraded) {
+  const auto home = node_of(id);
+  if (!home) return;
+  GpuRoom& room = *nodes_[*home].gpu(id);
+  const bool gained = open && installed && !room.takes_work();
+  if (installed != room.installed) {
+    ++machine_version_;
+    room.installed = installed;
+    recount_installed();
   }
-  std::sort(places_.begin(), places_.end());
+  room.open = open;
+  room.degraded = degraded;
+  refresh(*home);
+  changed(*home, gained);
 }
 
 const GpuRoom* Capacity::gpu(GpuId id) const {
-  const auto found = std::lower_bound(places_.begin(), places_.end(), id,
-                                      [](const auto& entry, GpuId wanted) { return entry.first < wanted; });
-  if (found == places_.end() || found->first != id) return nullptr;
-  return &nodes_[found->second.first].gpus[found->second.second];
+  const auto home = node_of(id);
+  if (!home) return nullptr;
+  for (const GpuRoom& room : nodes_[*home].gpus) {
+    if (room.id == id) return &room;
+  }
+  return nullptr;
 }
-
-GpuRoom* Capacity::gpu(GpuId id) { return const_cast<GpuRoom*>(static_cast<const Capacity*>(this)->gpu(id)); }
 
 const NodeRoom* Capacity::node(NodeId id) const {
-  const auto found = std::lower_bound(nodes_.begin(), nodes_.end(), id,
-                                      [](const NodeRoom& room, NodeId wanted) { return room.id < wanted; });
-  return found == nodes_.end() || found->id != id ? nullptr : &*found;
-}
-
-NodeRoom* Capacity::node(NodeId id) {
-  return const_cast<NodeRoom*>(static_cast<const Capacity*>(this)->node(id));
+  const auto index = index_of(id);
+  return index ? &nodes_[*index] : nullptr;
 }
 
 void Capacity::take(const Footprint& footprint) {
-  NodeRoom* home = node(footprint.node);
-  TRANCHE_ASSERT(home != nullptr);
-  home->cpu_free -= footprint.cpu;
-  home->memory_free -= footprint.memory;
+  const auto index = index_of(footprint.node);
+  TRANCHE_ASSERT(index.has_value());
+  nodes_[*index].take(footprint);
   for (const Slice& slice : footprint.slices) {
-    GpuRoom* room = gpu(slice.gpu);
-    TRANCHE_ASSERT(room != nullptr);
-    room->compute_free -= slice.compute;
-    room->memory_free -= slice.memory;
-    room->whole = slice.kind == SliceKind::whole;
-    const auto owner = std::lower_bound(room->owners.begin(), room->owners.end(),
-                                        std::pair<uint32_t, uint32_t>{footprint.uid, 0});
-    if (owner != room->owners.end() && owner->first == footprint.uid) {
-      ++owner->second;
-    } else {
-      room->owners.insert(owner, {footprint.uid, 1});
-    }
+    if (slice.kind != SliceKind::whole) count_sharing(footprint.uid, *index, 1);
   }
+  refresh(*index);
+  changed(*index, false);
 }
 
 void Capacity::give(const Footprint& footprint) {
@@ -104,32 +205,148 @@ void Capacity::give(const Footprint& footprint) {
 }
 
 void Capacity::give_host(NodeId id, MilliCpu cpu, MiB memory) {
-  NodeRoom* home = node(id);
-  TRANCHE_ASSERT(home != nullptr);
-  home->cpu_free += cpu;
-  home->memory_free += memory;
+  const auto index = index_of(id);
+  TRANCHE_ASSERT(index.has_value());
+  nodes_[*index].cpu_free += cpu;
+  nodes_[*index].memory_free += memory;
+  changed(*index, true);
 }
 
 void Capacity::give_slice(uint32_t uid, const Slice& slice) {
-  GpuRoom* room = gpu(slice.gpu);
-  TRANCHE_ASSERT(room != nullptr);
-  room->compute_free += slice.compute;
-  room->memory_free += slice.memory;
-  const auto owner =
-      std::lower_bound(room->owners.begin(), room->owners.end(), std::pair<uint32_t, uint32_t>{uid, 0});
-  TRANCHE_ASSERT(owner != room->owners.end() && owner->first == uid);
-  if (--owner->second == 0) room->owners.erase(owner);
-  if (room->is_idle()) room->whole = false;
+  const auto index = node_of(slice.gpu);
+  TRANCHE_ASSERT(index.has_value());
+  nodes_[*index].gpu(slice.gpu)->give(uid, slice);
+  if (slice.kind != SliceKind::whole) count_sharing(uid, *index, -1);
+  refresh(*index);
+  changed(*index, true);
 }
 
-MilliGpu Capacity::total_compute() const {
-  MilliGpu total;
-  for (const NodeRoom& home : nodes_) {
-    for (const GpuRoom& room : home.gpus) {
-      if ((room.open && room.installed) || !room.is_idle()) total += kWholeGpu;
+std::span<const std::pair<NodeIndex, uint32_t>> Capacity::shared_by(uint32_t uid) const {
+  const auto found = sharer_index_.find(uid);
+  if (!found) return {};
+  return sharers_[*found].nodes;
+}
+
+void Capacity::count_sharing(uint32_t uid, NodeIndex node, int change) {
+  auto found = sharer_index_.find(uid);
+  if (!found) {
+    found = static_cast<uint32_t>(sharers_.size());
+    sharers_.emplace_back();
+    sharer_index_.insert(uid, *found);
+  }
+  auto& nodes = sharers_[*found].nodes;
+  const auto entry = std::find_if(nodes.begin(), nodes.end(), [&](const auto& e) { return e.first == node; });
+  if (entry == nodes.end()) {
+    nodes.push_back({node, static_cast<uint32_t>(change)});
+    return;
+  }
+  entry->second = static_cast<uint32_t>(static_cast<int>(entry->second) + change);
+  if (entry->second != 0) return;
+  *entry = nodes.back();
+  nodes.pop_back();
+}
+
+void Capacity::leave_index(NodeIndex index) {
+  Place& place = places_[index];
+  for (const KindCount& count : place.kinds) {
+    kinds_[count.kind].by_idle[count.idle].erase(index);
+    kinds_[count.kind].shared.erase(index);
+  }
+  place.kinds.clear();
+}
+
+// Moves the node to the buckets where it belongs now.
+void Capacity::refresh(NodeIndex index) {
+  const NodeRoom& room = nodes_[index];
+  Place& place = places_[index];
+  uint32_t counted = 0;
+  for (const GpuRoom& gpu : room.gpus) counted += gpu.takes_work() || !gpu.is_idle() ? 1u : 0u;
+  counted_gpus_ += int64_t{counted} - int64_t{place.counted};
+  place.counted = counted;
+  if (!room.present) return leave_index(index);
+  // One type a node is the rule: the bucket moves only when the count does.
+  std::vector<KindCount>& known = place.kinds;
+  const auto count_of = [&](TypeIndex type) {
+    KindCount count;
+    for (const GpuRoom& gpu : room.gpus) {
+      if (gpu.type != type || !gpu.takes_work()) continue;
+      if (gpu.is_idle()) ++count.idle;
+      if (!gpu.is_idle() && !gpu.whole && gpu.compute_free.count() > 0 && gpu.memory_free.count() > 0)
+        count.shared = true;
+    }
+    return count;
+  };
+  for (size_t i = 0; i < room.gpus.size(); ++i) {
+    const TypeIndex type = room.gpus[i].type;
+    if (i > 0 && type == room.gpus[i - 1].type) continue;
+    auto entry = std::find_if(known.begin(), known.end(),
+                              [&](const KindCount& count) { return kinds_[count.kind].type == type; });
+    const KindCount now = count_of(type);
+    if (entry == known.end()) {
+      known.push_back({kind_index(room.pool, type), 0, false});
+      entry = known.end() - 1;
+      Kind& kind = kinds_[entry->kind];
+      if (kind.by_idle.empty()) kind.by_idle.resize(1);
+      kind.by_idle[0].insert(index);
+    }
+    Kind& kind = kinds_[entry->kind];
+    if (entry->idle != now.idle) {
+      if (kind.by_idle.size() <= now.idle) kind.by_idle.resize(size_t{now.idle} + 1);
+      kind.by_idle[entry->idle].erase(index);
+      kind.by_idle[now.idle].insert(index);
+      entry->idle = now.idle;
+    }
+    if (entry->shared != now.shared) {
+      if (now.shared) kind.shared.insert(index);
+      if (!now.shared) kind.shared.erase(index);
+      entry->shared = now.shared;
     }
   }
-  return total;
+}
+
+void Capacity::recount_installed() {
+  for (Kind& kind : kinds_) {
+    kind.memories.clear();
+    kind.installed = 0;
+    kind.first = GpuId();
+  }
+  for (const NodeRoom& home : nodes_) {
+    if (!home.present) continue;
+    for (const GpuRoom& room : home.gpus) {
+      if (!room.installed) continue;
+      Kind& kind = kinds_[kind_index(home.pool, room.type)];
+      ++kind.memories[room.memory_usable.count()];
+      if (kind.installed++ == 0 || room.id < kind.first) kind.first = room.id;
+    }
+  }
+}
+
+void Capacity::note_change(NodeIndex index) { changed(index, false); }
+
+void Capacity::changed(NodeIndex index, bool gained) {
+  ++places_[index].version;
+  if (log_.size() >= std::max(kLogAtLeast, nodes_.size() * kLogPerNode)) {
+    log_begin_ += log_.size();
+    log_.clear();
+  }
+  log_.push_back(index);
+  if (gained && (gains_.empty() || gains_.back() != index)) gains_.push_back(index);
+}
+
+size_t Capacity::bytes() const {
+  size_t sum = nodes_.capacity() * sizeof(NodeRoom) + places_.capacity() * sizeof(Place) +
+               node_index_.bytes() + home_of_gpu_.bytes() + log_.capacity() * sizeof(NodeIndex);
+  for (const NodeRoom& home : nodes_) {
+    sum += home.gpus.capacity() * sizeof(GpuRoom);
+    for (const GpuRoom& room : home.gpus)
+      sum += room.owners.capacity() * sizeof(std::pair<uint32_t, uint32_t>);
+  }
+  for (const Place& place : places_) sum += place.kinds.capacity() * sizeof(KindCount);
+  for (const Kind& kind : kinds_) {
+    sum += kind.shared.bytes();
+    for (const BitSet& bucket : kind.by_idle) sum += bucket.bytes();
+  }
+  return sum;
 }
 
 MilliGpu charge_of(const Slice& slice, MiB memory_usable) {

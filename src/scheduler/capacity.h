@@ -1,53 +1,52 @@
-// What is free: host processors and memory of every node, compute and memory of every GPU. A plain value
-// that can be copied, so that "what if these ended" is a copy with some tasks given back.
+// What is free: host processors and memory of every node, compute and memory of every GPU, and the indexes
+// that find room without looking at every node. A plain value that can be copied.
+//
+// Nodes and GPUs are addressed by position: nodes in the order in which they came, so that ties between
+// equal ones go by arrival. A *kind* is a GPU type within a node pool; for each kind the nodes are kept in
+// buckets by their number of idle GPUs, as bitmaps, and those with room on a shared GPU in one more. Every
+// change of a node costs the same few words, whatever the size of the cluster.
 //
 // Integers of one unit each (milli-GPU, MiB, milli-CPU). Free counts never go below zero unless somebody
 // shrank a node under its tasks.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "model/gpu.h"
 #include "model/job.h"
+#include "scheduler/bit_set.h"
+#include "scheduler/flat_index.h"
 
 namespace tranche::scheduler {
+
+using NodeIndex = uint32_t;
+using TypeIndex = uint16_t;
+using KindIndex = uint16_t;
 
 struct GpuRoom {
   GpuId id;
   uint32_t index = 0;
-  std::string type;
-  MiB memory_usable;
+  TypeIndex type = 0;
   bool open = true;       // takes new work: healthy enough and not drained
   bool installed = true;  // counts as what the machine has: false once lost or removed
   bool degraded = false;
+  bool whole = false;  // held as a whole
+  MiB memory_usable;
   MilliGpu compute_free = kWholeGpu;
   MiB memory_free;
-  bool whole = false;                                 // held as a whole
   std::vector<std::pair<uint32_t, uint32_t>> owners;  // uid, slices; sorted
 
   bool is_idle() const { return owners.empty(); }
-};
-
-struct NodeRoom {
-  NodeId id;
-  std::string pool;
-  bool present = true;
-  MilliCpu cpu;
-  MiB memory;
-  MilliCpu cpu_free;
-  MiB memory_free;
-  std::vector<GpuRoom> gpus;  // by index
-};
-
-// Where one task goes.
-struct TaskPlacement {
-  NodeId node;
-  std::vector<Slice> slices;  // ascending by GPU
+  bool takes_work() const { return open && installed; }
+  void take(uint32_t uid, const Slice& slice);
+  void give(uint32_t uid, const Slice& slice);
 };
 
 // What one task holds, as taken and given back.
@@ -59,15 +58,50 @@ struct Footprint {
   MiB memory;
 };
 
+struct NodeRoom {
+  NodeId id;
+  std::string pool;
+  bool present = true;
+  MilliCpu cpu;
+  MiB memory;
+  MilliCpu cpu_free;
+  MiB memory_free;
+  std::vector<GpuRoom> gpus;  // by index
+
+  GpuRoom* gpu(GpuId id);
+  void take(const Footprint& footprint);
+  void give(const Footprint& footprint);
+};
+
+// Where one task goes.
+struct TaskPlacement {
+  NodeId node;
+  std::vector<Slice> slices;  // ascending by GPU
+};
+
+struct Kind {
+  std::string pool;
+  TypeIndex type = 0;
+  std::map<int64_t, uint32_t> memories;  // usable MiB of its installed GPUs, and how many have it
+  uint32_t installed = 0;
+  GpuId first;                  // lowest installed
+  std::vector<BitSet> by_idle;  // nodes by number of idle GPUs that take work
+  BitSet shared;                // nodes with a shared GPU that is not full
+};
+
 class Capacity {
  public:
   void add_node(const Node& node);
+  void remove_node(NodeId node);
   void add_gpu(const Gpu& gpu);
   void remove_gpu(GpuId gpu);  // nothing holds it
-  GpuRoom* gpu(GpuId id);
+  void set_condition(GpuId gpu, bool open, bool installed, bool degraded);
+
   const GpuRoom* gpu(GpuId id) const;
-  NodeRoom* node(NodeId id);
   const NodeRoom* node(NodeId id) const;
+  std::optional<NodeIndex> index_of(NodeId id) const { return node_index_.find(id); }
+  std::optional<NodeIndex> node_of(GpuId id) const { return home_of_gpu_.find(id); }
+  const NodeRoom& at(NodeIndex index) const { return nodes_[index]; }
   const std::vector<NodeRoom>& nodes() const { return nodes_; }
 
   void take(const Footprint& footprint);
@@ -76,12 +110,70 @@ class Capacity {
   void give_slice(uint32_t uid, const Slice& slice);
 
   // GPUs that the shares are divided over: those that take work, and those that hold some.
-  MilliGpu total_compute() const;
+  MilliGpu total_compute() const { return kWholeGpu * counted_gpus_; }
+
+  const std::vector<Kind>& kinds() const { return kinds_; }
+  size_t types() const { return type_names_.size(); }
+  const std::string& type_name(TypeIndex type) const { return type_names_[type]; }
+  // Nodes on which the user holds slices of GPUs, with their number; in no particular order.
+  std::span<const std::pair<NodeIndex, uint32_t>> shared_by(uint32_t uid) const;
+  // Rises when what is installed changes, and with every change of a node.
+  uint64_t machine_version() const { return machine_version_; }
+  uint32_t version(NodeIndex index) const { return places_[index].version; }
+
+  // Nodes that changed, in order, for whoever keeps something by node: positions from log_begin() on. Older
+  // ones are forgotten, and who has not read them has to look at all nodes.
+  uint64_t log_begin() const { return log_begin_; }
+  uint64_t log_end() const { return log_begin_ + log_.size(); }
+  NodeIndex changed_at(uint64_t position) const { return log_[position - log_begin_]; }
+  // Something about the node's tasks changed that is not room: when they end.
+  void note_change(NodeIndex index);
+
+  // Nodes on which room may have appeared since the last forget_gains().
+  const std::vector<NodeIndex>& gains() const { return gains_; }
+  void forget_gains() { gains_.clear(); }
+
+  size_t bytes() const;
 
  private:
-  std::vector<NodeRoom> nodes_;                                          // by id
-  std::vector<std::pair<GpuId, std::pair<uint32_t, uint32_t>>> places_;  // by GPU: node's and GPU's position
-  void rebuild_places();
+  struct KindCount {
+    KindIndex kind = 0;
+    uint16_t idle = 0;
+    bool shared = false;
+  };
+  struct Place {
+    uint32_t version = 0;
+    uint32_t counted = 0;  // GPUs of it in counted_gpus_
+    std::vector<KindCount> kinds;
+  };
+  struct Sharer {
+    std::vector<std::pair<NodeIndex, uint32_t>> nodes;
+  };
+
+  TypeIndex type_index(const std::string& name);
+  KindIndex kind_index(const std::string& pool, TypeIndex type);
+  void refresh(NodeIndex index);
+  void recount_installed();
+  void leave_index(NodeIndex index);
+  void count_sharing(uint32_t uid, NodeIndex node, int change);
+  void changed(NodeIndex index, bool gained);
+
+  std::vector<NodeRoom> nodes_;
+  std::vector<Place> places_;
+  FlatIndex<NodeId, IdHash<NodeId>> node_index_;
+  FlatIndex<GpuId, IdHash<GpuId>> home_of_gpu_;
+  std::vector<std::string> type_names_;
+  std::vector<Kind> kinds_;
+  struct UserHash {
+    uint64_t operator()(uint32_t uid) const { return mix_bits(uid); }
+  };
+  FlatIndex<uint32_t, UserHash> sharer_index_;
+  std::vector<Sharer> sharers_;
+  int64_t counted_gpus_ = 0;
+  uint64_t machine_version_ = 0;
+  uint64_t log_begin_ = 0;
+  std::vector<NodeIndex> log_;
+  std::vector<NodeIndex> gains_;
 };
 
 // Charge of a slice: the larger of its two fractions, rounded up.

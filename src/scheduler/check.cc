@@ -15,7 +15,7 @@ std::string installed_text(const Capacity& idle) {
   std::map<std::string, int64_t> counts;
   for (const NodeRoom& home : idle.nodes()) {
     for (const GpuRoom& room : home.gpus) {
-      if (home.present && room.installed) ++counts[room.type];
+      if (home.present && room.installed) ++counts[idle.type_name(room.type)];
     }
   }
   if (counts.empty()) return "no GPU";
@@ -46,8 +46,8 @@ std::string installed_types(const Capacity& idle) {
   std::vector<std::string> types;
   for (const NodeRoom& home : idle.nodes()) {
     for (const GpuRoom& room : home.gpus) {
-      if (room.installed && std::find(types.begin(), types.end(), room.type) == types.end())
-        types.push_back(room.type);
+      const std::string& type = idle.type_name(room.type);
+      if (room.installed && std::find(types.begin(), types.end(), type) == types.end()) types.push_back(type);
     }
   }
   std::sort(types.begin(), types.end());
@@ -146,7 +146,7 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
   Shape one_whole;
   one_whole.gpu_count = 1;
   one_whole.type = shape.type;
-  if (shape.gpu_count > 0 && !shape.type.empty() && types_for(one_whole, idle).empty()) {
+  if (shape.gpu_count > 0 && !shape.type.empty() && choices_for(one_whole, idle).empty()) {
     return fail(ErrorCode::never_fits,
                 "there is no GPU of type '" + shape.type + "'; installed types: " + installed_types(idle));
   }
@@ -163,7 +163,8 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
     int64_t most = 0;
     for (const NodeRoom& home : idle.nodes()) {
       for (const GpuRoom& room : home.gpus) {
-        if (shape.type.empty() || room.type == shape.type) most = std::max(most, room.memory_usable.count());
+        if (shape.type.empty() || idle.type_name(room.type) == shape.type)
+          most = std::max(most, room.memory_usable.count());
       }
     }
     if (shape.memory > most && most > 0) {
@@ -176,7 +177,8 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
   gpus_only.cpu = 0;
   gpus_only.host_memory = 0;
   gpus_only.pool.clear();
-  if (!place_gang(gpus_only, 1, {&idle})) {
+  const View view(idle);
+  if (!place_gang(gpus_only, 1, {&view})) {
     const std::string what = shape.type.empty() ? "GPU" : "GPU of type " + shape.type;
     return fail(ErrorCode::never_fits, "a task asks for " + std::to_string(shape.gpu_count) + " x " + what +
                                            " on one machine, and there " + is_installed(idle) +
@@ -203,7 +205,9 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
 
 }  // namespace
 
-Capacity everything_idle(const State& state) {
+const Capacity& IdleMachine::of(const State& state) const {
+  if (capacity_ && machine_version_ == state.capacity.machine_version()) return *capacity_;
+  machine_version_ = state.capacity.machine_version();
   Capacity idle;
   for (const NodeRoom& home : state.capacity.nodes()) {
     if (home.present) idle.add_node(state.nodes.at(home.id));
@@ -212,14 +216,18 @@ Capacity everything_idle(const State& state) {
     const bool gone = record.removed || record.health == Health::lost;
     if (!gone && idle.node(record.gpu.node) != nullptr) idle.add_gpu(record.gpu);
   }
-  return idle;
+  capacity_ = std::move(idle);
+  return *capacity_;
 }
 
+const Capacity& everything_idle(const State& state) { return state.idle_machine.of(state); }
+
 Result<void> check_fits(const State& state, const JobSpec& spec) {
-  const Capacity idle = everything_idle(state);
+  const Capacity& capacity = everything_idle(state);
+  const View idle(capacity);
   const Shape shape = shape_of(spec, state.policy.users_share_gpu);
   if (place_gang(shape, shape.tasks_min, {&idle})) return {};
-  TRY(check_task(shape, spec, idle));
+  TRY(check_task(shape, spec, capacity));
   if (!spec.node_pool.empty()) {
     Shape anywhere = shape;
     anywhere.pool.clear();
@@ -232,14 +240,14 @@ Result<void> check_fits(const State& state, const JobSpec& spec) {
   const uint32_t fitting = tasks_that_fit(shape, shape.tasks_min, {&idle});
   if (fitting == 0) {
     return fail(ErrorCode::never_fits,
-                "no machine has the GPUs, CPUs and memory of one task together; there " + is_installed(idle) +
-                    "; ask for less");
+                "no machine has the GPUs, CPUs and memory of one task together; there " +
+                    is_installed(capacity) + "; ask for less");
   }
-  return fail(ErrorCode::never_fits, "the job needs " + counted(shape.tasks_min, "task") +
-                                         " at once, and at most " + std::to_string(fitting) +
-                                         " fit on what is installed (" +
-                                         (shape.gpu_count > 0 ? installed_text(idle) : host_text(idle)) +
-                                         "); ask for fewer or smaller tasks");
+  return fail(ErrorCode::never_fits,
+              "the job needs " + counted(shape.tasks_min, "task") + " at once, and at most " +
+                  std::to_string(fitting) + " fit on what is installed (" +
+                  (shape.gpu_count > 0 ? installed_text(capacity) : host_text(capacity)) +
+                  "); ask for fewer or smaller tasks");
 }
 
 Result<void> check_job(const State& state, const JobSpec& spec, const ArraySpec& array) {

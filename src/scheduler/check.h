@@ -15,6 +15,6 @@ Result<void> check_job(const State& state, const JobSpec& spec, const ArraySpec&
 Result<void> check_fits(const State& state, const JobSpec& spec);
 
 // What is installed, with nothing on it and nothing drained.
-Capacity everything_idle(const State& state);
+const Capacity& everything_idle(const State& state);
 
 }  // namespace tranche::scheduler

@@ -134,7 +134,7 @@ uint64_t State::hash() const {
     hash.add(room.memory_free.count());
     for (const GpuRoom& gpu : room.gpus) {
       hash.add(uint64_t{gpu.id.value()});
-      hash.add(gpu.type);
+      hash.add(capacity.type_name(gpu.type));
       hash.add(gpu.memory_usable.count());
       hash.add(uint64_t{gpu.open} | uint64_t{gpu.installed} << 1 | uint64_t{gpu.degraded} << 2);
       hash.add(gpu.compute_free.count());
@@ -148,15 +148,20 @@ uint64_t State::hash() const {
     hash.add(queue.used_not_preemptible.count());
     add_wide(hash, queue.usage);
     add_wide(hash, queue.accrued);
+    add_wide(hash, queue.usage_seen);
   }
-  for (const auto& [id, job] : jobs) add_job(hash, job);
+  hash.add(queues.looks());
+  const std::vector<JobId> ids = jobs.keys();
+  for (const JobId id : ids) add_job(hash, *find(id));
   // Elements of an array share one spec, which is hashed where it first occurs.
   const JobSpec* last_spec = nullptr;
-  for (const auto& [id, job] : jobs) {
+  for (const JobId id : ids) {
+    const Job& job = *find(id);
     if (job.spec.get() != last_spec) add_spec(hash, *job.spec);
     last_spec = job.spec.get();
   }
-  for (const auto& [key, holding] : holdings) add_holding(hash, key, holding);
+  for (const TaskKey& key : holdings.keys()) add_holding(hash, key, *holdings.find(key));
+  scores.add_to(hash);
   for (const auto& [array, record] : arrays) {
     hash.add(array.value());
     hash.add(uint64_t{record.running_max});
@@ -165,7 +170,12 @@ uint64_t State::hash() const {
   }
   for (const Claim& claim : claims) {
     hash.add(claim.beneficiary.value());
+    hash.add(claim.waits_for);
     for (const TaskKey& victim : claim.victims) add_key(hash, victim);
+  }
+  for (const auto& [key, number] : leaving) {
+    add_key(hash, key);
+    hash.add(number);
   }
   hash.add(ended.digest());
   return hash.digest();

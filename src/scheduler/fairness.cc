@@ -1,7 +1,6 @@
 #include "scheduler/fairness.h"
 
 #include <algorithm>
-#include <map>
 
 namespace tranche::scheduler {
 namespace {
@@ -12,6 +11,7 @@ constexpr int64_t kNormalised = int64_t{1} << 20;  // weights and past use of si
 // 2 w^2 / (w + u): w where it used its part, up to 2 w where it used nothing, and never zero. It depends on
 // ratios of past use alone, which do not change while nothing is used (property P15).
 int64_t tilted(int64_t weight, int64_t weights, Wide usage, Wide usages) {
+  if (weight == 0) return 0;
   const int64_t w = std::max<int64_t>(scale_down(kNormalised, weight, weights), 1);
   if (usages == 0) return w;
   // Keeps the product below 128 bits; the low bits of huge sums do not matter here.
@@ -23,102 +23,70 @@ int64_t tilted(int64_t weight, int64_t weights, Wide usage, Wide usages) {
   return std::max<int64_t>(2 * w * w / (w + u), 1);
 }
 
-class Division {
+// One level: what `parent` gets, divided among its children that want something.
+class Level {
  public:
-  Division(const QueueTree& queues, const std::vector<MilliGpu>& waiting, Time now)
-      : queues_(queues), waiting_(waiting), usage_(queues.size()), shares_(queues.size()) {
-    for (QueueIndex index = 0; index < queues.size(); ++index) usage_[index] = queues.usage(index, now);
-  }
+  explicit Level(QueueTree& queues) : queues_(queues) {}
 
-  std::vector<Share> run(MilliGpu capacity) {
-    measure_demand(kRootQueue);
-    shares_[kRootQueue].fair = std::min(capacity, shares_[kRootQueue].demand);
-    shares_[kRootQueue].entitled = shares_[kRootQueue].fair;
-    divide(kRootQueue);
-    return std::move(shares_);
+  void divide(const std::vector<QueueIndex>& children, MilliGpu amount, bool with_past_use,
+              MilliGpu Queue::*result) {
+    int64_t left = amount.count();
+    std::vector<QueueIndex> active;
+    for (const QueueIndex child : children) {
+      Queue& queue = queues_.at(child);
+      // Quotas are not scaled down when they promise more than there is: that is for the policy to mend.
+      queue.*result = queue.guaranteed ? std::min(*queue.guaranteed, queue.demand) : MilliGpu();
+      left -= (queue.*result).count();
+      if (queue.demand.count() > 0) active.push_back(child);
+    }
+    std::stable_sort(active.begin(), active.end(), [&](QueueIndex a, QueueIndex b) {
+      return queues_.at(a).priority > queues_.at(b).priority;
+    });
+    for (size_t begin = 0; begin < active.size() && left > 0;) {
+      size_t end = begin;
+      while (end < active.size() && queues_.at(active[end]).priority == queues_.at(active[begin]).priority)
+        ++end;
+      divide_band(active, begin, end, left, with_past_use, result);
+      begin = end;
+    }
   }
 
  private:
-  void measure_demand(QueueIndex index) {
-    const Queue& queue = queues_.at(index);
-    MilliGpu waiting = waiting_[index];
-    MilliGpu used_here = queue.used;
-    MilliGpu demand;
-    for (const QueueIndex child : queue.children) {
-      measure_demand(child);
-      demand += shares_[child].demand;
-      used_here -= queues_.at(child).used;
-    }
-    demand += used_here + waiting;
-    shares_[index].demand = queue.limit ? std::min(demand, *queue.limit) : demand;
-  }
-
-  void divide(QueueIndex index) {
-    const auto& children = queues_.at(index).children;
-    std::vector<QueueIndex> active;
-    for (const QueueIndex child : children) {
-      if (shares_[child].demand.count() > 0) active.push_back(child);
-    }
-    if (active.empty()) return;
-    divide_among(active, shares_[index].fair, true, &Share::fair);
-    divide_among(active, shares_[index].entitled, false, &Share::entitled);
-    for (const QueueIndex child : active) divide(child);
-  }
-
-  void divide_among(const std::vector<QueueIndex>& active, MilliGpu amount, bool with_past_use,
-                    MilliGpu Share::*result) {
-    int64_t left = amount.count();
-    std::map<int64_t, std::vector<QueueIndex>> bands;  // by descending priority
-    for (const QueueIndex child : active) {
-      const Queue& queue = queues_.at(child);
-      const MilliGpu demand = shares_[child].demand;
-      // Quotas are not scaled down when they promise more than there is: that is for the policy to mend.
-      shares_[child].*result = queue.guaranteed ? std::min(*queue.guaranteed, demand) : MilliGpu();
-      left -= (shares_[child].*result).count();
-      bands[-int64_t{queue.priority}].push_back(child);
-    }
-    for (const auto& [descending, band] : bands) {
-      if (left <= 0) return;
-      std::vector<Claimant> claimants = claimants_of(band, with_past_use, result);
-      water_fill(claimants, left);
-      for (size_t i = 0; i < band.size(); ++i) {
-        shares_[band[i]].*result += MilliGpu(claimants[i].share);
-        left -= claimants[i].share;
-      }
-    }
-  }
-
-  std::vector<Claimant> claimants_of(const std::vector<QueueIndex>& band, bool with_past_use,
-                                     MilliGpu Share::*result) const {
+  void divide_band(const std::vector<QueueIndex>& active, size_t begin, size_t end, int64_t& left,
+                   bool with_past_use, MilliGpu Queue::*result) {
     int64_t weights = 0;
     Wide usages = 0;
-    for (const QueueIndex child : band) {
-      weights += queues_.at(child).weight;
-      if (with_past_use) usages += usage_[child];
+    for (size_t i = begin; i < end; ++i) {
+      weights += queues_.at(active[i]).weight;
+      if (with_past_use) usages += queues_.at(active[i]).usage_seen;
     }
     std::vector<Claimant> claimants;
-    for (const QueueIndex child : band) {
-      const int64_t weight = queues_.at(child).weight;
-      const int64_t need = (shares_[child].demand - shares_[child].*result).count();
-      const bool tilt = with_past_use && band.size() > 1;
-      claimants.push_back({need, tilt ? tilted(weight, weights, usage_[child], usages) : weight, 0});
+    claimants.reserve(end - begin);
+    for (size_t i = begin; i < end; ++i) {
+      const Queue& queue = queues_.at(active[i]);
+      const int64_t need = (queue.demand - queue.*result).count();
+      const bool tilt = with_past_use && end - begin > 1;
+      claimants.push_back(
+          {need, tilt ? tilted(queue.weight, weights, queue.usage_seen, usages) : queue.weight, 0});
     }
-    return claimants;
+    water_fill(claimants, left);
+    for (size_t i = begin; i < end; ++i) {
+      queues_.at(active[i]).*result += MilliGpu(claimants[i - begin].share);
+      left -= claimants[i - begin].share;
+    }
   }
 
-  const QueueTree& queues_;
-  const std::vector<MilliGpu>& waiting_;
-  std::vector<Wide> usage_;
-  std::vector<Share> shares_;
+  QueueTree& queues_;
 };
 
 }  // namespace
 
 void water_fill(std::vector<Claimant>& claimants, int64_t amount) {
-  std::vector<size_t> order(claimants.size());
+  std::vector<size_t> order;
+  order.reserve(claimants.size());
   int64_t weights = 0;
-  for (size_t i = 0; i < order.size(); ++i) {
-    order[i] = i;
+  for (size_t i = 0; i < claimants.size(); ++i) {
+    if (claimants[i].weight > 0) order.push_back(i);
     weights += claimants[i].weight;
   }
   // Those who need least for their weight are satisfied first; what they leave is divided again.
@@ -141,9 +109,91 @@ void water_fill(std::vector<Claimant>& claimants, int64_t amount) {
   }
 }
 
-std::vector<Share> compute_shares(const QueueTree& queues, const std::vector<MilliGpu>& waiting,
-                                  MilliGpu capacity, Time now) {
-  return Division(queues, waiting, now).run(capacity);
+std::vector<Share> compute_shares(QueueTree queues, const std::vector<MilliGpu>& waiting, MilliGpu capacity,
+                                  Time now) {
+  queues.advance(now);
+  for (QueueIndex index = 0; index < waiting.size(); ++index) queues.add_waiting(index, waiting[index]);
+  queues.divide(capacity);
+  std::vector<Share> shares;
+  for (QueueIndex index = 0; index < queues.size(); ++index) {
+    const Queue& queue = queues.at(index);
+    shares.push_back({queue.demand, queue.fair, queue.entitled});
+  }
+  return shares;
+}
+
+void QueueTree::divide_again(QueueIndex index) {
+  queues_[index].divide_again = true;
+  for (QueueIndex at = index; at != kRootQueue;) {
+    at = queues_[at].parent;
+    if (queues_[at].divide_again_below) return;
+    queues_[at].divide_again_below = true;
+  }
+}
+
+void QueueTree::demand_changed(QueueIndex index, MilliGpu by) {
+  for (QueueIndex at = index; by.count() != 0; at = queues_[at].parent) {
+    Queue& queue = queues_[at];
+    queue.demand_raw += by;
+    const MilliGpu before = queue.demand;
+    queue.demand = queue.limit ? std::min(queue.demand_raw, *queue.limit) : queue.demand_raw;
+    by = queue.demand - before;
+    if (at == kRootQueue || by.count() == 0) return;
+    if (queue.guaranteed) look_for_uneven_.insert(queue.parent);
+    const MilliGpu least = std::min(before, queue.demand);
+    const bool wants_more_anyway =
+        queue.fair < least && queue.entitled < least && (!queue.guaranteed || *queue.guaranteed <= least);
+    if (!wants_more_anyway) divide_again(queue.parent);
+  }
+}
+
+void QueueTree::rebuild_demand() {
+  for (Queue& queue : queues_) {
+    queue.demand_raw = queue.used + queue.waiting;
+    for (const QueueIndex child : queue.children) queue.demand_raw -= queues_[child].used;
+  }
+  // Children come after their parents.
+  for (QueueIndex index = size(); index-- > 0;) {
+    Queue& queue = queues_[index];
+    queue.demand = queue.limit ? std::min(queue.demand_raw, *queue.limit) : queue.demand_raw;
+    if (index != kRootQueue) queues_[queue.parent].demand_raw += queue.demand;
+    divide_again(index);
+    look_for_uneven_.insert(index);
+  }
+}
+
+void QueueTree::divide(MilliGpu capacity) {
+  Queue& root = queues_[kRootQueue];
+  const MilliGpu amount = std::min(capacity, root.demand);
+  if (amount != root.fair || amount != root.entitled) {
+    root.fair = root.entitled = amount;
+    root.divide_again = true;
+  }
+  divide_below(kRootQueue);
+}
+
+void QueueTree::divide_below(QueueIndex index) {
+  Queue& queue = queues_[index];
+  if (queue.divide_again) {
+    look_for_uneven_.insert(index);
+    std::vector<std::pair<MilliGpu, MilliGpu>> before;
+    before.reserve(queue.children.size());
+    for (const QueueIndex child : queue.children)
+      before.push_back({queues_[child].fair, queues_[child].entitled});
+    Level(*this).divide(queue.children, queue.fair, true, &Queue::fair);
+    Level(*this).divide(queue.children, queue.entitled, false, &Queue::entitled);
+    for (size_t i = 0; i < before.size(); ++i) {
+      Queue& child = queues_[queue.children[i]];
+      if (before[i] == std::pair(child.fair, child.entitled) || child.children.empty()) continue;
+      child.divide_again = true;
+    }
+  } else if (!queue.divide_again_below) {
+    return;
+  }
+  queue.divide_again = queue.divide_again_below = false;
+  for (const QueueIndex child : queues_[index].children) {
+    if (queues_[child].divide_again || queues_[child].divide_again_below) divide_below(child);
+  }
 }
 
 }  // namespace tranche::scheduler

@@ -5,6 +5,8 @@
 // part gets less of the surplus; the order of queues follows it. `entitled` does not, and it alone decides
 // who may take from whom: it changes only with demand, policy and capacity, so a taken GPU cannot come back
 // by the mere passing of time (property P10).
+//
+// QueueTree::divide keeps both up to date by level of the tree; this is the division of one level.
 #pragma once
 
 #include <vector>
@@ -13,23 +15,23 @@
 
 namespace tranche::scheduler {
 
-struct Share {
-  MilliGpu demand;    // used + waiting, at most the limit
-  MilliGpu fair;      // with past use
-  MilliGpu entitled;  // without
-};
-
-// `waiting`: charge of the ready jobs of each queue itself, by index. Result by index.
-std::vector<Share> compute_shares(const QueueTree& queues, const std::vector<MilliGpu>& waiting,
-                                  MilliGpu capacity, Time now);
-
 // One division: `amount` among claimants by weight, nobody more than it needs. Rounded down; the sum never
-// exceeds `amount`. Exposed for its own tests.
+// exceeds `amount`. Exposed for its own tests. A weight of zero gets nothing.
 struct Claimant {
   int64_t need = 0;
   int64_t weight = 1;
   int64_t share = 0;  // result
 };
 void water_fill(std::vector<Claimant>& claimants, int64_t amount);
+
+// Shares of a tree as it would be with `waiting` charge in each queue, by index: for whoever asks about a
+// tree of its own. Result by index.
+struct Share {
+  MilliGpu demand;
+  MilliGpu fair;
+  MilliGpu entitled;
+};
+std::vector<Share> compute_shares(QueueTree queues, const std::vector<MilliGpu>& waiting, MilliGpu capacity,
+                                  Time now);
 
 }  // namespace tranche::scheduler

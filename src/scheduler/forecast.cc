@@ -42,7 +42,8 @@ class Future {
     Time next = state_.wake;
     const Holding* first = nullptr;
     TaskKey first_key;
-    for (const auto& [key, holding] : state_.holdings) {
+    for (const TaskKey& key : state_.holdings.keys()) {
+      const Holding& holding = *state_.holdings.find(key);
       if (holding.exited || (first != nullptr && holding.latest_end >= first->latest_end)) continue;
       first = &holding;
       first_key = key;
@@ -59,7 +60,8 @@ class Future {
   }
 
   std::optional<std::pair<TaskKey, GpuId>> next_release() const {
-    for (const auto& [key, holding] : state_.holdings) {
+    for (const auto& [key, number] : state_.leaving) {
+      const Holding& holding = *state_.holdings.find(key);
       if (holding.exited && !holding.slices.empty()) return std::pair(key, holding.slices.front().gpu);
     }
     return std::nullopt;
@@ -93,14 +95,14 @@ Result<Forecast> Scheduler::forecast(JobId id, uint32_t places) const {
 Forecast Scheduler::forecast(const JobSpec& spec) const {
   Future future(*state_);
   // An id above all others, so that it arrives last.
-  const JobId id(state_->jobs.empty() ? 1 : state_->jobs.rbegin()->first.value() + 1);
+  const std::vector<JobId> live = state_->jobs.keys();
+  const JobId id(live.empty() ? 1 : live.back().value() + 1);
   future.happen(JobSubmitted{id, spec, {}}, state_->now);
   Forecast forecast;
   const Job* job = future.state().find(id);
   if (job != nullptr && job->started.is_set()) return {.known = true, .start = job->started, .position = 0};
   Analysis analysis(future.state());
-  forecast.position =
-      position_of(id, order_of_waiting(future.state(), analysis.pass.shares(), analysis.pass.planned()));
+  forecast.position = position_of(id, order_of_waiting(future.state(), analysis.promises.planned()));
   forecast.start = future.start_of(id);
   forecast.known = forecast.start.is_set();
   return forecast;

@@ -6,18 +6,63 @@
 #include <vector>
 
 #include "scheduler/placement.h"
+#include "scheduler/scores.h"
 
 namespace tranche::scheduler {
 
 struct GangPlacement {
-  std::string type;  // of all its GPUs: the tasks of a job are never spread over different types
+  TypeIndex type = 0;  // of all its GPUs: the tasks of a job are never spread over different types
   std::vector<TaskPlacement> tasks;
 };
 
+// Scores of one shape by node, each good for one version of its node. What is copied starts empty: a cache is
+// not part of a state.
+class ScoreCache {
+ public:
+  ScoreCache() = default;
+  ScoreCache(const ScoreCache&) {}
+  ScoreCache& operator=(const ScoreCache&) {
+    entries_.clear();
+    return *this;
+  }
+  ScoreCache(ScoreCache&&) = default;
+  ScoreCache& operator=(ScoreCache&&) = default;
+  ~ScoreCache() = default;
+
+  struct Entry {
+    uint32_t node_version = 0;
+    uint32_t scores_version = UINT32_MAX;
+    int16_t score = 0;  // kDoesNotFit: no room for one task
+    uint16_t type = 0;
+  };
+  static constexpr int16_t kDoesNotFit = -1;
+
+  Entry& at(NodeIndex node, size_t nodes) {
+    if (entries_.size() < nodes) entries_.resize(nodes);
+    return entries_[node];
+  }
+  void clear() { entries_ = {}; }
+  size_t bytes() const { return entries_.capacity() * sizeof(Entry); }
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+// What a search for room needs beside the request. `scores` null: all nodes are as good.
+struct Search {
+  const Shape& shape;
+  const std::vector<TypeChoice>& choices;
+  const Layers& layers;
+  const Scores* scores = nullptr;
+  ScoreCache* cache = nullptr;  // used where the layers say no more than the capacity itself
+};
+
 // Exactly `tasks` tasks, or nothing.
+std::optional<GangPlacement> place_gang(const Search& search, uint32_t tasks);
+std::optional<GangPlacement> place_gang_on_type(const Search& search, const TypeChoice& choice,
+                                                uint32_t tasks);
+// The same for whoever has a shape alone.
 std::optional<GangPlacement> place_gang(const Shape& shape, uint32_t tasks, const Layers& layers);
-std::optional<GangPlacement> place_gang_on_type(const Shape& shape, uint32_t tasks, const std::string& type,
-                                                const Layers& layers);
 
 // How many tasks (at most `most`) could be placed together.
 uint32_t tasks_that_fit(const Shape& shape, uint32_t most, const Layers& layers);

@@ -13,16 +13,16 @@ namespace tranche::scheduler {
 // One step on a bare state; Scheduler::step and the forecast's look ahead share it.
 std::vector<Decision> advance(State& state, const Event& event);
 
-// The walk as it stands now, read only: reservations, claims, order. Worked out when first asked for.
+// What is promised as things stand, read only: worked out when first asked for.
 struct Analysis {
-  explicit Analysis(const State& state) : pass(state, nullptr) { pass.run(); }
-  Pass pass;
+  explicit Analysis(const State& state) : promises(state) { promises.hold_claims(); }
+  Promises promises;
 };
 
 struct Scheduler::State : scheduler::State {
-  const Pass& analysis() const {
+  Promises& analysis() const {
     if (!analysis_) analysis_ = std::make_unique<Analysis>(*this);
-    return analysis_->pass;
+    return analysis_->promises;
   }
   void forget_analysis() { analysis_.reset(); }
 

@@ -43,6 +43,7 @@ void State::take_in(const Event& event) {
   last_event = event.seq;
   queues.advance(now);
   pass_begin_times();
+  const uint64_t machine = capacity.machine_version();
   std::visit(Overloaded{
                  [&](const PolicyChanged& e) { take_in_policy(e); },
                  [&](const NodeAdded&) { take_in_machine(event); },
@@ -88,12 +89,15 @@ void State::take_in(const Event& event) {
                  [&](const SliceReleased& e) { slice_released(e); },
              },
              event.payload);
+  if (capacity.machine_version() != machine) refresh_shapes();
+  scores.settle(capacity);
 }
 
 void State::take_in_policy(const PolicyChanged& event) {
   const bool regroup = event.policy.users_share_gpu != policy.users_share_gpu;
   policy = event.policy;
   queues.configure(policy, now);
+  know_nothing = true;
   if (regroup) regroup_all();
 }
 
@@ -108,6 +112,7 @@ void State::submit(const JobSubmitted& event) {
     array.live = static_cast<uint32_t>(count);
   }
   jobs_of_user[spec->owner.uid] += static_cast<uint32_t>(count);
+  scores.learn(*spec, static_cast<uint32_t>(count));
   queues.at(queue).jobs_waiting += static_cast<uint32_t>(count);
   for (size_t i = 0; i < count; ++i) {
     Job job;
@@ -122,10 +127,11 @@ void State::submit(const JobSubmitted& event) {
     job.held = spec->held;
     job.state = spec->held ? JobState::held : JobState::pending;
     wait_until_begin(job, spec->begin);
-    const auto [place, inserted] = jobs.emplace(job.id, std::move(job));
-    TRANCHE_ASSERT(inserted);
-    register_dependencies(place->second);
-    update_ready(place->second);
+    const JobId id = job.id;
+    TRANCHE_ASSERT(find(id) == nullptr);
+    Job& added = jobs.at(jobs.add(id, std::move(job)));
+    register_dependencies(added);
+    update_ready(added);
   }
 }
 
@@ -133,7 +139,9 @@ void State::submit(const JobSubmitted& event) {
 void State::update(const JobUpdated& event) {
   Job* job = find(event.job);
   if (job == nullptr) return;
-  leave_group(*job);
+  stop_waiting(*job);
+  const bool is_running = job->place_in_running != UINT32_MAX;
+  if (is_running) leave_running(*job);
   const auto spec = std::make_shared<JobSpec>(*job->spec);
   if (event.time_limit) spec->time_limit = *event.time_limit;
   if (event.grace) spec->grace = *event.grace;
@@ -146,6 +154,7 @@ void State::update(const JobUpdated& event) {
     spec->dependencies = *event.dependencies;
   }
   job->spec = spec;
+  if (is_running) enter_running(*job);
   if (event.first) job->first = static_cast<int64_t>(last_event.value());
   if (job->is_waiting()) {
     if (event.begin) wait_until_begin(*job, *event.begin);
@@ -156,9 +165,10 @@ void State::update(const JobUpdated& event) {
     return update_ready(*job);
   }
   for (const Task& task : job->tasks) {
-    const auto holding = holdings.find(task.start.task);
-    if (holding == holdings.end() || holding->second.exited || task.stop_sent) continue;
-    holding->second.latest_end = latest_end(*job);
+    Holding* holding = holdings.find(task.start.task);
+    if (holding == nullptr || holding->exited || task.stop_sent) continue;
+    holding->latest_end = latest_end(*job);
+    if (const auto node = capacity.index_of(holding->node)) capacity.note_change(*node);
   }
 }
 
@@ -167,11 +177,10 @@ void State::take_in_machine(const Event& event) {
                  [&](const NodeAdded& e) {
                    nodes[e.node.id] = e.node;
                    capacity.add_node(e.node);
+                   holdings_on.resize(capacity.nodes().size());
                  },
                  [&](const NodeRemoved& e) {
-                   NodeRoom* room = capacity.node(e.node);
-                   if (room == nullptr) return;
-                   room->present = false;
+                   capacity.remove_node(e.node);
                    for (auto& [id, record] : gpus) {
                      if (record.gpu.node != e.node) continue;
                      record.removed = true;
@@ -179,9 +188,11 @@ void State::take_in_machine(const Event& event) {
                    }
                  },
                  [&](const GpuAdded& e) {
-                   if (gpus.contains(e.gpu.id)) capacity.remove_gpu(e.gpu.id);
-                   gpus[e.gpu.id] =
-                       GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = {}, .tasks = {}};
+                   const bool is_held = gpus.contains(e.gpu.id) && !tasks_on(e.gpu.id).empty();
+                   gpus[e.gpu.id] = GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = {}};
+                   // What is on it stays on it.
+                   if (is_held) return refresh_gpu(e.gpu.id);
+                   capacity.remove_gpu(e.gpu.id);
                    capacity.add_gpu(e.gpu);
                  },
                  [&](const GpuRemoved& e) {
@@ -216,18 +227,15 @@ void State::take_in_machine(const Event& event) {
 // exited tasks hold there is free at once, since nobody can see that memory any more.
 void State::refresh_gpu(GpuId id) {
   const GpuRecord& record = gpus.at(id);
-  GpuRoom* room = capacity.gpu(id);
-  if (room == nullptr) return;
+  if (capacity.gpu(id) == nullptr) return;
   const bool gone = record.removed || record.health == Health::lost;
-  room->installed = !gone;
-  room->open = !gone && !record.drained && record.health != Health::failed;
-  room->degraded = record.health == Health::degraded;
+  if (record.removed) ++removed_gpus;
+  capacity.set_condition(id, !gone && !record.drained && record.health != Health::failed, !gone,
+                         record.health == Health::degraded);
   if (!gone) return;
-  const std::vector<TaskKey> tasks = record.tasks;
-  for (const TaskKey& key : tasks) {
+  for (const TaskKey& key : tasks_on(id)) {
     attention.insert(key.job);
-    const auto holding = holdings.find(key);
-    if (holding != holdings.end() && holding->second.exited) release_slices(key, id);
+    if (holdings.find(key)->exited) release_slices(key, id);
   }
 }
 
@@ -240,8 +248,10 @@ void State::task_started(const TaskStarted& event) {
   job.state = JobState::running;
   job.started = now;
   for (const Task& each : job.tasks) {
-    const auto holding = holdings.find(each.start.task);
-    if (holding != holdings.end() && !holding->second.exited) holding->second.latest_end = latest_end(job);
+    Holding* holding = holdings.find(each.start.task);
+    if (holding == nullptr || holding->exited) continue;
+    holding->latest_end = latest_end(job);
+    if (const auto node = capacity.index_of(holding->node)) capacity.note_change(*node);
   }
 }
 
@@ -268,10 +278,10 @@ void State::task_exited(const TaskExited& event) {
   const bool by_itself = !task->stop_sent || event.cause == ExitCause::lost;
   if (by_itself && !job.failure) job.failure = failure_of(event);
   release_host(event.task);
-  const auto holding = holdings.find(event.task);
-  if (holding != holdings.end()) {
-    holding->second.latest_end = now;
-    const std::vector<Slice> slices = holding->second.slices;
+  if (Holding* holding = holdings.find(event.task)) {
+    holding->latest_end = now;
+    if (const auto node = capacity.index_of(holding->node)) capacity.note_change(*node);
+    const std::vector<Slice> slices = holding->slices;
     for (const Slice& slice : slices) {
       const GpuRoom* room = capacity.gpu(slice.gpu);
       if (room != nullptr && !room->installed) release_slices(event.task, slice.gpu);
@@ -281,8 +291,8 @@ void State::task_exited(const TaskExited& event) {
 }
 
 void State::slice_released(const SliceReleased& event) {
-  const auto holding = holdings.find(event.task);
-  if (holding == holdings.end() || !holding->second.exited) return;
+  const Holding* holding = holdings.find(event.task);
+  if (holding == nullptr || !holding->exited) return;
   release_slices(event.task, event.gpu);
 }
 

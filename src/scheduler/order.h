@@ -8,55 +8,59 @@
 #include <optional>
 #include <vector>
 
-#include "scheduler/fairness.h"
 #include "scheduler/state.h"
 
 namespace tranche::scheduler {
 
-struct Head {
-  HeadKey key;
+// Charge that is promised to queues on top of what they use; nothing for all of them at first.
+class Planned {
+ public:
+  MilliGpu at(QueueIndex queue) const { return queue < charge_.size() ? charge_[queue] : MilliGpu(); }
+  void add(const State& state, QueueIndex queue, MilliGpu charge) {
+    charge_.resize(state.queues.size());
+    for (const QueueIndex above : state.queues.path_to_root(queue)) charge_[above] += charge;
+  }
+  bool empty() const { return charge_.empty(); }
+
+ private:
+  std::vector<MilliGpu> charge_;
+};
+
+// Siblings compared as above. Not const: the arrival of a queue's first job is worked out when asked for.
+bool comes_before(QueueTree& queues, const Planned& planned, QueueIndex a, QueueIndex b);
+
+// All ready jobs in the order in which they would start if each fitted at its turn.
+std::vector<JobId> order_of_waiting(const State& state, Planned planned);
+
+struct Turn {
+  QueueIndex queue = kRootQueue;
   GroupId group = 0;
 };
 
-// Siblings compared as above; `arrival` is the earlier head job's where all else is equal.
-// `usage`: of every queue for its weight, as it stands now.
-bool comes_before(const State& state, const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
-                  const std::vector<Wide>& usage, const std::vector<JobId>& arrival, QueueIndex a,
-                  QueueIndex b);
-std::vector<Wide> usage_for_weight(const State& state);
-
-// All ready jobs in the order in which they would start if each fitted at its turn.
-std::vector<JobId> order_of_waiting(const State& state, const std::vector<Share>& shares,
-                                    std::vector<MilliGpu> planned);
-
-// One walk over all ready groups. Groups that were passed over do not come again; a group one of whose jobs
-// was started stays in the walk with its next job.
+// The walk over ready groups that may start (their class is open, they are not parked), and over all groups
+// of queues that may take from others. Each call looks at what is open at that moment.
 class Order {
  public:
-  // `planned`: charge that is promised to queues on top of what they use, by index. All must outlive this.
-  Order(const State& state, const std::vector<Share>& shares, const std::vector<MilliGpu>& planned);
+  // All must outlive this.
+  Order(State& state, const Planned& planned);
 
-  // The next group to try, or nothing when all were passed over.
-  std::optional<std::pair<QueueIndex, Head>> next();
-  // Nothing has changed by it, so the walk stays in the queue until its groups are all passed over.
-  void pass_over(QueueIndex queue, const Head& head) {
-    cursors_[queue] = head.key;
-    current_ = queue;
-  }
-  // Something was started or promised: the next queue is chosen anew.
-  void choose_anew() { current_.reset(); }
+  // All groups of the queue are to be visited, once each.
+  void visit_all(QueueIndex queue);
+  // The group has been visited as one of those.
+  void visited(QueueIndex queue, const HeadKey& head);
+  bool is_visited(QueueIndex queue, const HeadKey& head) const;
+
+  std::optional<Turn> next();
 
  private:
-  std::optional<Head> next_head(QueueIndex queue) const;
+  bool is_open(QueueIndex queue) const;
+  std::optional<GroupId> own_group(QueueIndex queue) const;
 
-  const State& state_;
-  const std::vector<Share>& shares_;
-  const std::vector<MilliGpu>& planned_;
-  std::vector<std::optional<HeadKey>> cursors_;
-  std::optional<QueueIndex> current_;
-  std::vector<Wide> usage_;
-  std::vector<bool> open_;      // may have a head at or below it; found out late when not
-  std::vector<JobId> arrival_;  // of the first head at or below the queue, when the walk began
+  State& state_;
+  const Planned& planned_;
+  // Of queues whose groups are all to be visited: how far this has come. `at_or_below` counts such queues.
+  std::map<QueueIndex, std::optional<HeadKey>> visiting_;
+  std::map<QueueIndex, uint32_t> at_or_below_;
 };
 
 }  // namespace tranche::scheduler

@@ -1,6 +1,7 @@
 #include "scheduler/placement.h"
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
 
 #include "scheduler/wide.h"
@@ -8,86 +9,149 @@
 namespace tranche::scheduler {
 namespace {
 
-// The layers' views of one node, as scratch that tasks are taken from while they are placed.
-using NodeLayers = std::vector<NodeRoom>;
+constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
 bool gpu_takes(const Shape& shape, const GpuRoom& room, const Slice& slice) {
-  if (!room.open || !room.installed) return false;
+  if (!room.takes_work()) return false;
   if (shape.kind == SliceKind::whole) return room.is_idle();
   if (room.whole || room.compute_free < slice.compute || room.memory_free < slice.memory) return false;
   if (shape.share_with_others || room.is_idle()) return true;
   return room.owners.size() == 1 && room.owners.front().first == shape.uid;
 }
 
-bool node_may_host(const Shape& shape, const std::string& type, size_t n, const Layers& layers) {
-  const NodeRoom& home = layers.front()->nodes()[n];
-  if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) return false;
-  for (const Capacity* layer : layers) {
-    const NodeRoom& room = layer->nodes()[n];
-    if (room.cpu_free.count() < shape.cpu) return false;
-    if (shape.host_memory > 0 && room.memory_free.count() < shape.host_memory) return false;
+// How many tasks the processors and the memory of the node are enough for.
+int64_t tasks_of_host(const Shape& shape, NodeIndex node, const Layers& layers) {
+  int64_t tasks = kUnbounded;
+  for (const View* layer : layers) {
+    const NodeRoom& room = layer->at(node);
+    if (shape.cpu > 0) tasks = std::min(tasks, std::max<int64_t>(room.cpu_free.count(), 0) / shape.cpu);
+    if (shape.cpu == 0 && room.cpu_free.count() < 0) return 0;
+    if (shape.host_memory > 0)
+      tasks = std::min(tasks, std::max<int64_t>(room.memory_free.count(), 0) / shape.host_memory);
   }
-  uint32_t taking = 0;
-  for (size_t g = 0; g < home.gpus.size() && taking < shape.gpu_count; ++g) {
-    const GpuRoom& first = home.gpus[g];
-    if (!type.empty() && first.type != type) continue;
-    const auto slice = slice_on(shape, first);
+  return tasks;
+}
+
+bool may_stand_on(const Shape& shape, const NodeRoom& home) {
+  return home.present && (shape.pool.empty() || home.pool == shape.pool);
+}
+
+// One GPU of the node as scratch that tasks are taken from: the least over all layers.
+struct Option {
+  size_t g = 0;
+  Slice slice;
+  int64_t compute = 0;
+  int64_t memory = 0;
+  bool degraded = false;
+  bool idle = false;   // in the first layer
+  bool taken = false;  // by the task that is being placed
+  std::tuple<bool, bool, int64_t, int64_t, size_t> preference() const {
+    return {degraded, idle, compute, memory, g};
+  }
+};
+
+std::vector<Option> options_on(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers) {
+  std::vector<Option> options;
+  const auto& first = layers.front()->at(node).gpus;
+  for (size_t g = 0; g < first.size(); ++g) {
+    if (first[g].type != type) continue;
+    const auto slice = slice_on(shape, first[g]);
     if (!slice) continue;
-    const bool takes = std::all_of(layers.begin(), layers.end(), [&](const Capacity* layer) {
-      return gpu_takes(shape, layer->nodes()[n].gpus[g], *slice);
-    });
-    taking += takes ? 1 : 0;
+    Option option{g, *slice, kUnbounded, kUnbounded, first[g].degraded, first[g].is_idle(), false};
+    bool takes = true;
+    for (const View* layer : layers) {
+      const GpuRoom& room = layer->at(node).gpus[g];
+      takes = takes && gpu_takes(shape, room, *slice);
+      option.compute = std::min(option.compute, room.compute_free.count());
+      option.memory = std::min(option.memory, room.memory_free.count());
+    }
+    if (takes) options.push_back(option);
   }
-  return taking >= shape.gpu_count;
+  return options;
 }
 
-bool gpu_takes_in_all(const Shape& shape, const NodeLayers& layers, size_t g, const Slice& slice) {
-  return std::all_of(layers.begin(), layers.end(),
-                     [&](const NodeRoom& layer) { return gpu_takes(shape, layer.gpus[g], slice); });
+// Whole GPUs in the order in which they are handed out.
+std::vector<size_t> idle_on(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers) {
+  std::vector<size_t> idle;
+  const auto& first = layers.front()->at(node).gpus;
+  bool any_degraded = false;
+  for (size_t g = 0; g < first.size(); ++g) {
+    if (first[g].type != type) continue;
+    bool takes = true;
+    for (const View* layer : layers) {
+      const GpuRoom& room = layer->at(node).gpus[g];
+      takes = takes && room.takes_work() && room.is_idle();
+    }
+    if (!takes) continue;
+    idle.push_back(g);
+    any_degraded = any_degraded || first[g].degraded;
+  }
+  if (any_degraded && idle.size() > shape.gpu_count) {
+    std::stable_sort(idle.begin(), idle.end(),
+                     [&](size_t a, size_t b) { return first[a].degraded < first[b].degraded; });
+  }
+  return idle;
 }
 
-void take_gpu(NodeLayers& layers, size_t g, const Shape& shape, const Slice& slice) {
-  for (NodeRoom& layer : layers) {
-    GpuRoom& room = layer.gpus[g];
-    room.compute_free -= slice.compute;
-    room.memory_free -= slice.memory;
-    room.whole = shape.kind == SliceKind::whole;
-    if (room.owners.empty()) room.owners.push_back({shape.uid, 1});
+void place_whole(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers, uint32_t most,
+                 std::vector<TaskPlacement>& placed) {
+  const NodeRoom& home = layers.front()->at(node);
+  const std::vector<size_t> idle = idle_on(shape, type, node, layers);
+  for (size_t next = 0; placed.size() < most && next + shape.gpu_count <= idle.size();) {
+    TaskPlacement task{.node = home.id, .slices = {}};
+    task.slices.reserve(shape.gpu_count);
+    for (uint32_t i = 0; i < shape.gpu_count; ++i) {
+      const GpuRoom& room = home.gpus[idle[next++]];
+      task.slices.push_back({room.id, SliceKind::whole, kWholeGpu, room.memory_usable});
+    }
+    placed.push_back(std::move(task));
   }
 }
 
-// Lower is better: healthy, then shared before idle (a fraction must not open a GPU that somebody may want
-// whole), then the least room left, then the lowest index.
-std::tuple<bool, bool, int64_t, int64_t, size_t> preference(const GpuRoom& room, size_t g) {
-  return {room.degraded, room.is_idle(), room.compute_free.count(), room.memory_free.count(), g};
-}
-
-std::optional<std::vector<std::pair<size_t, Slice>>> choose_gpus(const Shape& shape, const std::string& type,
-                                                                 const NodeLayers& layers) {
-  std::vector<std::pair<size_t, Slice>> fitting;
-  for (size_t g = 0; g < layers.front().gpus.size(); ++g) {
-    const GpuRoom& room = layers.front().gpus[g];
-    if (room.type != type) continue;
-    const auto slice = slice_on(shape, room);
-    if (slice && gpu_takes_in_all(shape, layers, g, *slice)) fitting.push_back({g, *slice});
+void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers, uint32_t most,
+                     std::vector<TaskPlacement>& placed) {
+  const NodeRoom& home = layers.front()->at(node);
+  std::vector<Option> options = options_on(shape, type, node, layers);
+  while (placed.size() < most) {
+    TaskPlacement task{.node = home.id, .slices = {}};
+    for (Option& option : options) option.taken = false;
+    for (uint32_t i = 0; i < shape.gpu_count; ++i) {
+      Option* best = nullptr;
+      for (Option& option : options) {
+        if (option.taken || option.compute < option.slice.compute.count() ||
+            option.memory < option.slice.memory.count())
+          continue;
+        if (best == nullptr || option.preference() < best->preference()) best = &option;
+      }
+      if (best == nullptr) return;
+      best->taken = true;
+      task.slices.push_back(best->slice);
+    }
+    for (Option& option : options) {
+      if (!option.taken) continue;
+      option.compute -= option.slice.compute.count();
+      option.memory -= option.slice.memory.count();
+      option.idle = false;
+    }
+    placed.push_back(std::move(task));
   }
-  if (fitting.size() < shape.gpu_count) return std::nullopt;
-  std::sort(fitting.begin(), fitting.end(), [&](const auto& a, const auto& b) {
-    return preference(layers.front().gpus[a.first], a.first) <
-           preference(layers.front().gpus[b.first], b.first);
-  });
-  fitting.resize(shape.gpu_count);
-  return fitting;
-}
-
-bool host_takes(const Shape& shape, const NodeLayers& layers) {
-  return std::all_of(layers.begin(), layers.end(), [&](const NodeRoom& layer) {
-    return layer.cpu_free.count() >= shape.cpu &&
-           (shape.host_memory == 0 || layer.memory_free.count() >= shape.host_memory);
-  });
 }
 
 }  // namespace
+
+uint64_t Shape::hash() const {
+  uint64_t hash =
+      mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40);
+  for (const int64_t value :
+       {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid}}) {
+    hash = mix_bits(hash ^ static_cast<uint64_t>(value));
+  }
+  for (const std::string* text : {&type, &pool}) {
+    for (const char c : *text) hash = hash * 31 + static_cast<unsigned char>(c);
+    hash = mix_bits(hash);
+  }
+  return hash;
+}
 
 Shape shape_of(const JobSpec& spec, bool users_share_gpu) {
   Shape shape;
@@ -121,77 +185,115 @@ std::optional<Slice> slice_on(const Shape& shape, const GpuRoom& room) {
   return slice;
 }
 
-std::vector<std::string> types_for(const Shape& shape, const Capacity& installed) {
-  if (shape.gpu_count == 0) return {""};
+std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity) {
+  if (shape.gpu_count == 0) return {TypeChoice{}};
   struct Type {
     int64_t memory = 0;
     int64_t gpus = 0;
     GpuId first;
-    std::string name;
+    TypeChoice choice;
   };
   std::vector<Type> types;
-  for (const NodeRoom& home : installed.nodes()) {
-    if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) continue;
-    for (const GpuRoom& room : home.gpus) {
-      if (!room.installed || (!shape.type.empty() && room.type != shape.type)) continue;
+  for (size_t k = 0; k < capacity.kinds().size(); ++k) {
+    const Kind& kind = capacity.kinds()[k];
+    if (kind.installed == 0 || (!shape.pool.empty() && kind.pool != shape.pool)) continue;
+    if (!shape.type.empty() && capacity.type_name(kind.type) != shape.type) continue;
+    int64_t gpus = 0;
+    int64_t memory = 0;
+    for (const auto& [usable, count] : kind.memories) {
+      GpuRoom room;
+      room.memory_usable = MiB(usable);
       if (!slice_on(shape, room)) continue;
-      auto found =
-          std::find_if(types.begin(), types.end(), [&](const Type& t) { return t.name == room.type; });
-      if (found == types.end()) found = types.insert(types.end(), {0, 0, room.id, room.type});
-      found->memory = std::max(found->memory, room.memory_usable.count());
-      ++found->gpus;
-      found->first = std::min(found->first, room.id);
+      gpus += count;
+      memory = std::max(memory, usable);
     }
+    if (gpus == 0) continue;
+    auto found = std::find_if(types.begin(), types.end(),
+                              [&](const Type& type) { return type.choice.type == kind.type; });
+    if (found == types.end())
+      found = types.insert(types.end(), {0, 0, kind.first, {.type = kind.type, .kinds = {}}});
+    found->memory = std::max(found->memory, memory);
+    found->gpus += gpus;
+    found->first = std::min(found->first, kind.first);
+    found->choice.kinds.push_back(static_cast<KindIndex>(k));
   }
   std::sort(types.begin(), types.end(), [](const Type& a, const Type& b) {
     return std::tuple(a.memory, -a.gpus, a.first) < std::tuple(b.memory, -b.gpus, b.first);
   });
-  std::vector<std::string> names;
-  for (Type& type : types) names.push_back(std::move(type.name));
-  return names;
+  std::vector<TypeChoice> choices;
+  for (Type& type : types) choices.push_back(std::move(type.choice));
+  return choices;
 }
 
-std::vector<TaskPlacement> place_on_node(const Shape& shape, const std::string& type, size_t node_position,
+std::vector<TaskPlacement> place_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node,
                                          const Layers& layers, uint32_t most) {
-  const NodeRoom& home = layers.front()->nodes()[node_position];
   std::vector<TaskPlacement> placed;
-  if (!node_may_host(shape, type, node_position, layers)) return placed;
-  NodeLayers scratch;
-  for (const Capacity* layer : layers) scratch.push_back(layer->nodes()[node_position]);
-  while (placed.size() < most && host_takes(shape, scratch)) {
-    TaskPlacement task{.node = home.id, .slices = {}};
-    if (shape.gpu_count > 0) {
-      const auto chosen = choose_gpus(shape, type, scratch);
-      if (!chosen) break;
-      for (const auto& [g, slice] : *chosen) {
-        take_gpu(scratch, g, shape, slice);
-        task.slices.push_back(slice);
-      }
-      std::sort(task.slices.begin(), task.slices.end(),
-                [](const Slice& a, const Slice& b) { return a.gpu < b.gpu; });
-    }
-    for (NodeRoom& layer : scratch) {
-      layer.cpu_free -= MilliCpu(shape.cpu);
-      layer.memory_free -= MiB(shape.host_memory);
-    }
-    placed.push_back(std::move(task));
+  const NodeRoom& home = layers.front()->at(node);
+  if (!may_stand_on(shape, home)) return placed;
+  const int64_t of_host = tasks_of_host(shape, node, layers);
+  most = static_cast<uint32_t>(std::min<int64_t>(of_host, most));
+  if (most == 0) return placed;
+  if (shape.gpu_count == 0) {
+    placed.assign(most, TaskPlacement{.node = home.id, .slices = {}});
+    return placed;
+  }
+  if (shape.kind == SliceKind::whole) {
+    place_whole(shape, choice.type, node, layers, most, placed);
+  } else {
+    place_fractions(shape, choice.type, node, layers, most, placed);
+  }
+  for (TaskPlacement& task : placed) {
+    std::sort(task.slices.begin(), task.slices.end(),
+              [](const Slice& a, const Slice& b) { return a.gpu < b.gpu; });
   }
   return placed;
 }
 
-bool may_host_one(const Shape& shape, const Layers& layers) {
-  for (size_t n = 0; n < layers.front()->nodes().size(); ++n) {
-    if (node_may_host(shape, shape.type, n, layers)) return true;
+bool fits_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node, const Layers& layers) {
+  const NodeRoom& home = layers.front()->at(node);
+  if (!may_stand_on(shape, home) || tasks_of_host(shape, node, layers) < 1) return false;
+  uint32_t taking = 0;
+  for (size_t g = 0; g < home.gpus.size() && taking < shape.gpu_count; ++g) {
+    if (home.gpus[g].type != choice.type) continue;
+    const auto slice = slice_on(shape, home.gpus[g]);
+    if (!slice) continue;
+    bool takes = true;
+    for (const View* layer : layers) takes = takes && gpu_takes(shape, layer->at(node).gpus[g], *slice);
+    taking += takes ? 1 : 0;
   }
-  return false;
+  return taking >= shape.gpu_count;
+}
+
+uint32_t count_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node, const Layers& layers,
+                       uint32_t most) {
+  const NodeRoom& home = layers.front()->at(node);
+  if (!may_stand_on(shape, home)) return 0;
+  const auto of_host = static_cast<uint32_t>(std::min<int64_t>(tasks_of_host(shape, node, layers), most));
+  if (of_host == 0 || shape.gpu_count == 0) return of_host;
+  if (shape.kind == SliceKind::whole) {
+    uint32_t idle = 0;
+    for (size_t g = 0; g < home.gpus.size(); ++g) {
+      if (home.gpus[g].type != choice.type) continue;
+      bool takes = true;
+      for (const View* layer : layers) {
+        const GpuRoom& room = layer->at(node).gpus[g];
+        takes = takes && room.takes_work() && room.is_idle();
+      }
+      idle += takes ? 1 : 0;
+    }
+    return std::min(of_host, idle / shape.gpu_count);
+  }
+  return static_cast<uint32_t>(place_on_node(shape, choice, node, layers, of_host).size());
 }
 
 MilliGpu charge_at_least(const Shape& shape, const Capacity& installed, uint32_t tasks) {
   const int64_t slices = int64_t{shape.gpu_count} * int64_t{tasks};
   if (shape.kind == SliceKind::whole) return kWholeGpu * slices;
   int64_t least = kWholeGpu.count();
-  for (const NodeRoom& home : installed.nodes()) {
-    for (const GpuRoom& room : home.gpus) {
+  for (const Kind& kind : installed.kinds()) {
+    for (const auto& [usable, count] : kind.memories) {
+      GpuRoom room;
+      room.memory_usable = MiB(usable);
       const auto slice = slice_on(shape, room);
       if (slice) least = std::min(least, charge_of(*slice, room.memory_usable).count());
     }

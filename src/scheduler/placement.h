@@ -1,9 +1,9 @@
-// Where a task goes: whole GPUs on the node that they fill best, fractions on the GPU that they fill best,
-// lowest index on ties. Pure functions of a request and of what is free.
+// Where a task goes: of the GPU types that would do, of the nodes with room, of their GPUs.
 //
-// A request is placed against several layers at once (what is free now, what is left when promised room is
-// set aside, what a reservation leaves at its time): a GPU will do only if it does in every layer.
-// Preferences are judged on the first layer.
+// A single task goes where it breaks up least of what the usual mix of jobs could use (scores.h); on equal
+// scores to the type with the least memory that will do, then to the fullest node, then to the one that came
+// first. On a node, healthy GPUs before throttled ones and shared ones before idle ones (a fraction must not
+// open a GPU that somebody may want whole).
 #pragma once
 
 #include <compare>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "scheduler/capacity.h"
+#include "scheduler/view.h"
 
 namespace tranche::scheduler {
 
@@ -31,25 +31,31 @@ struct Shape {
   std::string type;  // "" is any
   std::string pool;  // "" is any
   auto operator<=>(const Shape&) const = default;
+  uint64_t hash() const;
 };
 
 Shape shape_of(const JobSpec& spec, bool users_share_gpu);
 
-using Layers = std::vector<const Capacity*>;
+// A GPU type that the shape may use, with its kinds (one for each pool).
+struct TypeChoice {
+  TypeIndex type = 0;
+  std::vector<KindIndex> kinds;
+};
+
+// Types, best first: the smallest memory that fits, then the most plentiful. Without GPUs: one choice
+// without kinds.
+std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity);
 
 // What a fraction takes of one GPU, or nothing if it is larger than the GPU.
 std::optional<Slice> slice_on(const Shape& shape, const GpuRoom& room);
 
-// GPU types that the request may use, best first: the smallest memory that fits, then the most plentiful.
-// For a request without GPUs, one empty name.
-std::vector<std::string> types_for(const Shape& shape, const Capacity& installed);
-
-// As many tasks as fit on one node, at most `most`. `uid` is the owner of what is placed.
-std::vector<TaskPlacement> place_on_node(const Shape& shape, const std::string& type, size_t node_position,
+// As many tasks as fit on one node, at most `most`.
+std::vector<TaskPlacement> place_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node,
                                          const Layers& layers, uint32_t most);
-
-// Quick and never wrong when it says no: whether some node could host one task. Most waiting jobs fail here.
-bool may_host_one(const Shape& shape, const Layers& layers);
+// Whether one task fits there, and how many do, at most `most`.
+bool fits_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node, const Layers& layers);
+uint32_t count_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node, const Layers& layers,
+                       uint32_t most);
 
 // The least that the job may be charged, whatever GPUs it gets.
 MilliGpu charge_at_least(const Shape& shape, const Capacity& installed, uint32_t tasks);

@@ -15,16 +15,17 @@ void add_blockers(Proof& proof, const std::set<JobId>& jobs) {
 // Nothing of the job's own and none of its bounds keeps it: what is taken or promised does.
 class Room {
  public:
-  Room(const State& state, const Pass& pass, const Job& job)
-      : state_(state), pass_(pass), job_(job), shape_(shape_of(*job.spec, state.policy.users_share_gpu)) {}
+  Room(const State& state, Promises& promises, const Job& job)
+      : state_(state),
+        promises_(promises),
+        job_(job),
+        shape_(shape_of(*job.spec, state.policy.users_share_gpu)) {}
 
   bool prove_drained(Proof& proof) const {
     // With all that takes work idle: if that is not enough, what is drained or failed is missing.
-    Capacity idle = state_.capacity;
-    for (const auto& [key, holding] : state_.holdings) {
-      idle.give({holding.uid, holding.node, holding.slices, holding.cpu, holding.memory});
-    }
-    if (place_gang(shape_, shape_.tasks_min, {&idle})) return false;
+    View idle(state_.capacity);
+    for (const TaskKey& key : state_.holdings.keys()) idle.give(state_.holdings.find(key)->footprint());
+    if (fits({&idle})) return false;
     proof.kind = ProofKind::drained;
     for (const GpuRoom* room : usable_gpus(state_, job_)) {
       if (!room->open) proof.gpus.push_back(room->id);
@@ -34,16 +35,16 @@ class Room {
 
   // It would fit what is free now, but that is promised.
   bool prove_reserved(Proof& proof) const {
-    if (!place_gang(shape_, shape_.tasks_min, {&state_.capacity})) return false;
+    if (!fits({&promises_.now()})) return false;
     std::set<JobId> holders;
-    if (!place_gang(shape_, shape_.tasks_min, {&state_.capacity, &pass_.unpromised()})) {
-      for (const auto& [id, plan] : pass_.claims()) holders.insert(id);
+    if (!fits({&promises_.now(), &promises_.unpromised()})) {
+      for (const auto& [id, plan] : promises_.claims()) holders.insert(id);
     }
     const Time end = State::latest_end(*job_.spec, state_.now);
-    for (const Reservation& reservation : pass_.reservations()) {
-      if (reservation.job == job_.id || !is_kept_out_by(reservation, end)) continue;
-      holders.insert(reservation.job);
-      if (!proof.until.is_set() || reservation.start < proof.until) proof.until = reservation.start;
+    for (const Reservation* reservation : promises_.reservations()) {
+      if (!goes_first(*reservation) || !is_kept_out_by(*reservation, end)) continue;
+      holders.insert(reservation->job);
+      if (!proof.until.is_set() || reservation->start < proof.until) proof.until = reservation->start;
     }
     if (holders.empty()) holders = holders_together(end, proof);
     if (holders.empty()) return false;
@@ -55,31 +56,38 @@ class Room {
   // Each promise alone leaves a place, all of them together do not.
   std::set<JobId> holders_together(Time end, Proof& proof) const {
     std::set<JobId> holders;
-    Layers layers{&state_.capacity, &pass_.unpromised()};
-    for (const auto& [id, plan] : pass_.claims()) holders.insert(id);
-    for (const Reservation& reservation : pass_.reservations()) {
-      if (reservation.job == job_.id || end <= reservation.start) continue;
-      layers.push_back(&reservation.after);
-      holders.insert(reservation.job);
-      if (!proof.until.is_set() || reservation.start < proof.until) proof.until = reservation.start;
+    Layers layers{&promises_.now(), &promises_.unpromised()};
+    for (const auto& [id, plan] : promises_.claims()) holders.insert(id);
+    for (const Reservation* reservation : promises_.reservations()) {
+      if (!goes_first(*reservation) || end <= reservation->start) continue;
+      layers.push_back(&reservation->after);
+      holders.insert(reservation->job);
+      if (!proof.until.is_set() || reservation->start < proof.until) proof.until = reservation->start;
     }
-    if (!place_gang(shape_, shape_.tasks_min, layers)) return holders;
+    if (!fits(layers)) return holders;
     proof.until = Time();
     return {};
   }
 
+  bool goes_first(const Reservation& reservation) const {
+    return std::pair(reservation.aged, reservation.job) < std::pair(state_.aged(job_), job_.id);
+  }
+
   // As the walk does: without backfill nobody passes a waiting job that could use the same kind of GPU.
   bool is_kept_out_by(const Reservation& reservation, Time end) const {
-    const auto types = types_for(shape_, state_.capacity);
-    const bool same_type = std::find(types.begin(), types.end(), reservation.plan.type) != types.end();
+    const auto choices = choices_for(shape_, state_.capacity);
+    const bool same_type = shape_.gpu_count == 0
+                               ? reservation.type == kNoType
+                               : std::any_of(choices.begin(), choices.end(), [&](const TypeChoice& choice) {
+                                   return choice.type == reservation.type;
+                                 });
     if (!state_.policy.backfill && same_type) return true;
-    return end > reservation.start &&
-           !place_gang(shape_, shape_.tasks_min, {&state_.capacity, &reservation.after});
+    return end > reservation.start && !fits({&promises_.now(), &reservation.after});
   }
 
   bool prove_gang(Proof& proof) const {
     if (shape_.tasks_min < 2) return false;
-    const uint32_t fitting = tasks_that_fit(shape_, shape_.tasks_min, {&state_.capacity});
+    const uint32_t fitting = tasks_that_fit(shape_, shape_.tasks_min, {&promises_.now()});
     if (fitting == 0 || fitting >= shape_.tasks_min) return false;
     proof.kind = ProofKind::gang;
     proof.needed = shape_.tasks_min;
@@ -110,22 +118,24 @@ class Room {
   }
 
  private:
+  bool fits(const Layers& layers) const { return place_gang(shape_, shape_.tasks_min, layers).has_value(); }
+
   std::set<JobId> holders_of_usable() const {
     std::set<JobId> holders;
     std::set<NodeId> nodes;
     for (const GpuRoom* room : usable_gpus(state_, job_)) {
       nodes.insert(state_.gpus.at(room->id).gpu.node);
-      for (const TaskKey& key : state_.gpus.at(room->id).tasks) holders.insert(key.job);
+      for (const TaskKey& key : state_.tasks_on(room->id)) holders.insert(key.job);
     }
     if (shape_.gpu_count > 0) return holders;
-    for (const auto& [key, holding] : state_.holdings) {
-      if (!holding.exited) holders.insert(key.job);
+    for (const TaskKey& key : state_.holdings.keys()) {
+      if (!state_.holdings.find(key)->exited) holders.insert(key.job);
     }
     return holders;
   }
 
   const State& state_;
-  const Pass& pass_;
+  Promises& promises_;
   const Job& job_;
   Shape shape_;
 };
@@ -153,31 +163,32 @@ bool prove_own_reasons(const State& state, const Job& job, Proof& proof) {
 bool prove_never_fits(const State& state, const Job& job, Proof& proof) {
   if (check_fits(state, *job.spec)) return false;
   const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
-  const Capacity idle = everything_idle(state);
+  const View idle(everything_idle(state));
   proof.kind = ProofKind::never_fits;
   proof.needed = shape.tasks_min;
   proof.available = tasks_that_fit(shape, shape.tasks_min, {&idle});
   return true;
 }
 
-bool prove_bounds(const State& state, const Pass& pass, const Job& job, Proof& proof) {
-  const GroupKey& key = state.groups.at(job.group).key;
+bool prove_bounds(const State& state, Promises& promises, const Job& job, Proof& proof) {
+  const GroupKey& key = state.waiting.group(job.group).key;
   proof.queue = state.queues.at(job.queue).path;
   if (key.capped_array.is_set()) {
     const ArrayRecord& array = state.arrays.at(key.capped_array);
-    if (!pass.array_has_room(key)) {
+    if (!promises.array_has_room(key)) {
       proof.kind = ProofKind::limit;
       proof.used = array.running;
       proof.bound = array.running_max;
       return true;
     }
   }
-  MilliGpu charge = charge_at_least(key.shape, state.capacity, key.shape.tasks_min);
+  const ShapeRecord& record = state.waiting.shape(key.shape);
+  MilliGpu charge = record.charge;
   // Where it would go now, a fraction may be charged more than elsewhere.
-  if (const auto plan = place_gang(key.shape, key.shape.tasks_min, {&state.capacity})) {
+  if (const auto plan = place_gang(record.shape, record.shape.tasks_min, {&promises.now()})) {
     charge = std::max(charge, charge_of_plan(*plan, state.capacity));
   }
-  const auto bound = pass.bound_passed(job.queue, charge, key.preemptible);
+  const auto bound = promises.bound_passed(job.queue, charge, key.preemptible);
   proof.queue.clear();
   if (!bound) return false;
   proof.kind = bound->is_quota ? ProofKind::quota : ProofKind::limit;
@@ -188,12 +199,12 @@ bool prove_bounds(const State& state, const Pass& pass, const Job& job, Proof& p
   return true;
 }
 
-bool prove_claim(const State& state, const Job& job, Proof& proof) {
+bool prove_claim(const State& state, const Promises& promises, const Job& job, Proof& proof) {
   const Claim* claim = state.claim_of(job.id);
   if (claim == nullptr) return false;
   std::set<JobId> victims;
   const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
-  if (place_gang(shape, shape.tasks_min, {&state.capacity})) {
+  if (place_gang(shape, shape.tasks_min, {&promises.now()})) {
     // It would fit already, but on room that is kept for those who were promised theirs before.
     proof.kind = ProofKind::reserved;
     for (const Claim& other : state.claims) {
@@ -204,7 +215,13 @@ bool prove_claim(const State& state, const Job& job, Proof& proof) {
     return true;
   }
   proof.kind = ProofKind::busy;
-  for (const TaskKey& victim : claim->victims) victims.insert(victim.job);
+  for (const TaskKey& victim : claim->victims) {
+    if (state.leaving.contains(victim)) victims.insert(victim.job);
+  }
+  // All that was stopped for it has gone, but it counts on others that were leaving then.
+  for (const auto& [key, number] : state.leaving) {
+    if (victims.empty() && number <= claim->waits_for) victims.insert(key.job);
+  }
   add_blockers(proof, victims);
   return true;
 }
@@ -218,7 +235,8 @@ std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
   for (const NodeRoom& home : state.capacity.nodes()) {
     if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) continue;
     for (const GpuRoom& room : home.gpus) {
-      if (room.installed && (shape.type.empty() || room.type == shape.type) && slice_on(shape, room)) {
+      if (room.installed && (shape.type.empty() || state.capacity.type_name(room.type) == shape.type) &&
+          slice_on(shape, room)) {
         rooms.push_back(&room);
       }
     }
@@ -227,21 +245,21 @@ std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
   return rooms;
 }
 
-Proof prove(const State& state, const Pass& pass, const Job& job) {
+Proof prove(const State& state, Promises& promises, const Job& job) {
   Proof proof;
   proof.job = job.id;
   if (!job.is_waiting()) return proof;
   if (prove_own_reasons(state, job, proof) || job.group == 0) return proof;
   if (prove_never_fits(state, job, proof)) return proof;
-  if (prove_claim(state, job, proof)) return proof;
-  if (prove_bounds(state, pass, job, proof)) return proof;
-  const Room room(state, pass, job);
+  if (prove_claim(state, promises, job, proof)) return proof;
+  if (prove_bounds(state, promises, job, proof)) return proof;
+  const Room room(state, promises, job);
   if (room.prove_drained(proof)) return proof;
   if (room.prove_reserved(proof)) return proof;
   if (room.prove_gang(proof)) return proof;
   const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
   // Fits and nothing is promised: the next step would start it.
-  if (place_gang(shape, shape.tasks_min, {&state.capacity})) return proof;
+  if (place_gang(shape, shape.tasks_min, {&promises.now()})) return proof;
   room.prove_busy(proof);
   return proof;
 }

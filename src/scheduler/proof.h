@@ -7,8 +7,8 @@
 
 namespace tranche::scheduler {
 
-// Of a live job. `pass`: the walk as it stands, read only.
-Proof prove(const State& state, const Pass& pass, const Job& job);
+// Of a live job. `promises`: as things stand.
+Proof prove(const State& state, Promises& promises, const Job& job);
 
 // The proof in one sentence, and what would help.
 std::string sentence(const State& state, const Job& job, const Proof& proof);

@@ -270,7 +270,9 @@ TEST(Properties, TheHeadStartsByTheTimeThatItWasPromised) {  // P13
       }
       for (const auto& [job, time] : promised) {
         if (scheduler.has_job(job) && !scheduler.job(job)->started.is_set()) {
-          ASSERT_LE(event.time, time + kMillisecond) << "job " << job.value() << " still waits";
+          ASSERT_LE(event.time, time + kMillisecond)
+              << "job " << job.value() << " still waits: " << scheduler.why(job)->reason << " "
+              << described(*scheduler.job(job)->spec);
         }
       }
       const auto order = scheduler.waiting_order();

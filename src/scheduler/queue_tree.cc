@@ -5,6 +5,11 @@
 #include "base/assert.h"
 
 namespace tranche::scheduler {
+namespace {
+
+constexpr int64_t kLooksInAHalfLife = 512;
+
+}  // namespace
 
 QueueTree::QueueTree() {
   queues_.emplace_back();
@@ -39,6 +44,7 @@ QueueIndex QueueTree::ensure(std::string_view path) {
                        [&](QueueIndex a, QueueIndex b) { return queues_[a].path < queues_[b].path; });
   children.insert(place, index);
   apply_defaults(index);
+  heads_changed(index);
   return index;
 }
 
@@ -85,10 +91,12 @@ void QueueTree::configure(const Policy& policy, Time now) {
     Queue& queue = queues_[*find(configured.path)];
     queue.quota = configured.quota;
     queue.limit = configured.limit;
-    queue.weight = std::max<int64_t>(configured.weight, 1);
+    queue.weight = std::max<int64_t>(configured.weight, 0);
     queue.priority = configured.priority;
   }
   derive_guaranteed(kRootQueue);
+  look_at_usage(now);
+  rebuild_demand();
 }
 
 void QueueTree::derive_guaranteed(QueueIndex index) {
@@ -105,7 +113,7 @@ void QueueTree::bring_up_to_date(Queue& queue, Wide growth) const {
   queue.accrued = growth;
 }
 
-void QueueTree::charge(QueueIndex index, MilliGpu amount, bool preemptible, Time now) {
+void QueueTree::add_used(QueueIndex index, MilliGpu amount, bool preemptible, Time now) {
   const Wide growth = clock_.growth(now);
   for (const QueueIndex at : path_to_root(index)) {
     Queue& queue = queues_[at];
@@ -114,6 +122,78 @@ void QueueTree::charge(QueueIndex index, MilliGpu amount, bool preemptible, Time
     if (!preemptible) queue.used_not_preemptible += amount;
     TRANCHE_ASSERT(queue.used.count() >= 0);
   }
+}
+
+void QueueTree::charge(QueueIndex index, MilliGpu amount, bool preemptible, Time now) {
+  add_used(index, amount, preemptible, now);
+  demand_changed(index, amount);
+}
+
+void QueueTree::start(QueueIndex index, MilliGpu charged, MilliGpu waited, bool preemptible, Time now) {
+  add_used(index, charged, preemptible, now);
+  queues_[index].waiting -= waited;
+  demand_changed(index, charged - waited);
+}
+
+void QueueTree::add_waiting(QueueIndex index, MilliGpu amount) {
+  queues_[index].waiting += amount;
+  demand_changed(index, amount);
+}
+
+void QueueTree::add_staying(QueueIndex index, MilliGpu amount) {
+  for (const QueueIndex at : path_to_root(index)) {
+    queues_[at].staying += amount;
+    if (at != kRootQueue) look_for_uneven_.insert(queues_[at].parent);
+  }
+}
+
+const BitSet& QueueTree::uneven() {
+  for (uint32_t index = look_for_uneven_.next(0); index != BitSet::kNone;
+       index = look_for_uneven_.next(index + 1)) {
+    look_for_uneven_.erase(index);
+    bool is_uneven = false;
+    for (const QueueIndex child : queues_[index].children) {
+      const Queue& queue = queues_[child];
+      const bool is_over = queue.staying - queue.entitled >= kSurplusNeeded;
+      const bool is_under = queue.guaranteed && queue.staying < std::min(*queue.guaranteed, queue.demand);
+      is_uneven = is_uneven || is_over || is_under;
+    }
+    if (is_uneven) uneven_.insert(index);
+    if (!is_uneven) uneven_.erase(index);
+  }
+  return uneven_;
+}
+
+void QueueTree::priorities_changed(QueueIndex index) {
+  const Queue& queue = queues_[index];
+  bool is_inverted = false;
+  if (!queue.running_priorities.empty()) {
+    const int64_t lowest = queue.running_priorities.begin()->first;
+    for (const auto& [key, group] : queue.heads) {
+      is_inverted = is_inverted || lowest < -key.descending_priority;
+      // From here on priorities only fall.
+      if (key.descending_first == 0) break;
+    }
+  }
+  if (is_inverted) inverted_.insert(index);
+  if (!is_inverted) inverted_.erase(index);
+}
+
+void QueueTree::heads_changed(QueueIndex index) {
+  priorities_changed(index);
+  for (const QueueIndex at : path_to_root(index)) {
+    if (!queues_[at].arrival_is_known) return;
+    queues_[at].arrival_is_known = false;
+  }
+}
+
+JobId QueueTree::arrival(QueueIndex index) {
+  Queue& queue = queues_[index];
+  if (queue.arrival_is_known) return queue.arrival;
+  queue.arrival = queue.heads.empty() ? JobId(UINT64_MAX) : queue.heads.begin()->first.job;
+  for (const QueueIndex child : queue.children) queue.arrival = std::min(queue.arrival, arrival(child));
+  queue.arrival_is_known = true;
+  return queue.arrival;
 }
 
 Wide QueueTree::usage(QueueIndex index, Time now) const {
@@ -125,7 +205,24 @@ int64_t QueueTree::usage_milli_gpu_hours(QueueIndex index, Time now) const {
   return static_cast<int64_t>(clock_.decayed(usage(index, now), now) / wide(kHour.count()));
 }
 
+void QueueTree::look_at_usage(Time now) {
+  for (QueueIndex index = 0; index < size(); ++index) {
+    queues_[index].usage_seen = usage(index, now);
+    divide_again(index);
+  }
+}
+
 void QueueTree::advance(Time now) {
+  keep_sums_small(now);
+  const int64_t half_life = clock_.half_life().count();
+  if (half_life <= 0) return;
+  const int64_t looks = now.nanoseconds() / std::max<int64_t>(half_life / kLooksInAHalfLife, 1);
+  if (looks == looks_) return;
+  looks_ = looks;
+  look_at_usage(now);
+}
+
+void QueueTree::keep_sums_small(Time now) {
   // In hops, because the scale of a long idle time would not fit. What is left after many hops of constant
   // use is the steady state, which a further hop does not change.
   constexpr int kHopsToSteadyState = 8;

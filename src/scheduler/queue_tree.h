@@ -15,13 +15,17 @@
 #include "base/ids.h"
 #include "base/units.h"
 #include "model/policy.h"
+#include "scheduler/bit_set.h"
 #include "scheduler/decay.h"
 #include "scheduler/wide.h"
 
 namespace tranche::scheduler {
 
+// A queue is taken from for its siblings' fair share only when it is over its own by this (reclaim.h).
+inline constexpr MilliGpu kSurplusNeeded = kWholeGpu;
+
 using QueueIndex = uint32_t;
-using GroupId = uint64_t;
+using GroupId = uint32_t;  // position + 1; zero: none
 
 inline constexpr QueueIndex kRootQueue = 0;
 
@@ -51,12 +55,32 @@ struct Queue {
 
   MilliGpu used;                  // charged now, with all queues below
   MilliGpu used_not_preemptible;  // of it
+  MilliGpu staying;               // of it, less what has been told to stop or has exited
   Wide usage = 0;                 // scaled sum up to `accrued`, see decay.h
   Wide accrued = 0;               // growth() at which `usage` was brought up to date
+  Wide usage_seen = 0;            // past use as it counts in shares and order: see QueueTree::advance
+
+  // Share of what there is, as of the last QueueTree::divide (fairness.h says what they mean).
+  MilliGpu waiting;                 // charge of its own ready jobs
+  MilliGpu demand_raw;              // used and waiting here and below, before its own limit
+  MilliGpu demand;                  // used + waiting, at most the limit
+  MilliGpu fair;                    // with past use
+  MilliGpu entitled;                // without
+  bool divide_again = false;        // among its children
+  bool divide_again_below = false;  // somewhere below
 
   std::map<HeadKey, GroupId> heads;  // the first ready job of each of its groups
   uint32_t jobs_waiting = 0;         // of this queue alone
   uint32_t jobs_running = 0;
+  std::vector<JobId> running;  // jobs of this queue alone that hold something and go on; in no order
+  std::map<int32_t, uint32_t> running_priorities;  // of them, the preemptible ones
+
+  // Classes (waiting.h) of groups at or below the queue that are not parked.
+  BitSet classes;
+  std::vector<uint32_t> groups_of_class;
+  // Arrival of the first head at or below; worked out when asked for.
+  JobId arrival;
+  bool arrival_is_known = false;
 };
 
 class QueueTree {
@@ -74,12 +98,37 @@ class QueueTree {
 
   // Charges `amount` (may be negative) to the queue and all above it, from `now` on.
   void charge(QueueIndex index, MilliGpu amount, bool preemptible, Time now);
+  // The part of it that stays (see Queue), and ready jobs of the queue itself.
+  void add_staying(QueueIndex index, MilliGpu amount);
+  void add_waiting(QueueIndex index, MilliGpu amount);
+  // Charge and waiting at once, so that a start that only turns one into the other moves no demand.
+  void start(QueueIndex index, MilliGpu charged, MilliGpu waited, bool preemptible, Time now);
+
+  // Brings demand, fair and entitled up to date. Only levels of the tree whose division may have changed are
+  // divided again: a queue that gets less than it wants before and after may want more or less at no cost.
+  void divide(MilliGpu capacity);
+
+  // A group of the class became visible or was parked at the queue.
+  void show_class(QueueIndex index, uint32_t job_class);
+  void hide_class(QueueIndex index, uint32_t job_class);
+  void heads_changed(QueueIndex index);
+  void priorities_changed(QueueIndex index);
+
+  // Who may have to give, so that most walks look for no victims at all: queues with ready jobs of higher
+  // priority than some that run, and queues among whose children somebody is over its share by enough, or
+  // under its quota with jobs that wait.
+  const BitSet& inverted() const { return inverted_; }
+  const BitSet& uneven();
+  JobId arrival(QueueIndex index);
   // Decayed use as a scaled sum: comparable between queues at one time.
   Wide usage(QueueIndex index, Time now) const;
   // The same as it counts now, in milli-GPU hours.
   int64_t usage_milli_gpu_hours(QueueIndex index, Time now) const;
-  // To be called with every event's time: keeps the scaled sums small.
+  // To be called with every event's time: keeps the scaled sums small, and looks at past use. Shares and
+  // order follow past use as it was at the last look, 512 times in a half-life, not at every event: between
+  // two looks nothing that a queue is entitled to changes by the passing of time.
   void advance(Time now);
+  int64_t looks() const { return looks_; }
 
   // The queue and those above it, itself first, the root last.
   const std::vector<QueueIndex>& path_to_root(QueueIndex index) const { return queues_[index].path_to_root; }
@@ -90,10 +139,21 @@ class QueueTree {
   void apply_defaults(QueueIndex index);
   void derive_guaranteed(QueueIndex index);
   void bring_up_to_date(Queue& queue, Wide growth) const;
+  void look_at_usage(Time now);
+  void keep_sums_small(Time now);
+  void add_used(QueueIndex index, MilliGpu amount, bool preemptible, Time now);
+  void demand_changed(QueueIndex index, MilliGpu by);
+  void rebuild_demand();
+  void divide_again(QueueIndex index);
+  void divide_below(QueueIndex index);
 
   std::vector<Queue> queues_;
   std::map<std::string, QueueIndex, std::less<>> by_path_;
   UsageClock clock_;
+  BitSet inverted_;
+  BitSet uneven_;
+  BitSet look_for_uneven_;
+  int64_t looks_ = 0;  // periods of the clock up to the last look at past use
 };
 
 }  // namespace tranche::scheduler

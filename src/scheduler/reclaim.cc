@@ -5,246 +5,454 @@
 #include <tuple>
 
 #include "base/assert.h"
-#include "scheduler/backfill.h"
 
 namespace tranche::scheduler {
 namespace {
 
-struct Candidate {
+// Nodes with room to be made that are compared before the search stops, beyond those that it needs.
+constexpr size_t kNodesCompared = 64;
+
+struct Sides {
+  QueueIndex a = kRootQueue;  // the claimant's
+  QueueIndex b = kRootQueue;  // the victim's
+};
+
+// The children of the lowest queue that both are below.
+std::optional<Sides> sides_of(const State& state, QueueIndex claimant, QueueIndex victim) {
+  const auto& own = state.queues.path_to_root(claimant);
+  const auto& other = state.queues.path_to_root(victim);
+  size_t mine = own.size();
+  size_t theirs = other.size();
+  while (mine > 0 && theirs > 0 && own[mine - 1] == other[theirs - 1]) {
+    --mine;
+    --theirs;
+  }
+  if (mine == 0 || theirs == 0) return std::nullopt;
+  return Sides{own[mine - 1], other[theirs - 1]};
+}
+
+enum class Taking : uint8_t { reclaim, preempt };
+
+struct Victim {
   const Job* job = nullptr;
   MilliGpu charge;
   QueueIndex side = kRootQueue;  // `b` of the header
   bool by_quota = false;         // a reclaim of quota may take it
-  bool by_share = false;         // a reclaim of fair share may, as long as `b` keeps its share
+  // Furthest over its share first, then low priority, then the shortest time lost.
+  std::tuple<int64_t, int32_t, int64_t, JobId> rank;
 };
 
-// What a waiting job may claim, at each of the queues above it.
-class Claims {
+class VictimSearch {
  public:
-  Claims(const State& state, const Running& running, const GroupKey& key, const std::vector<Share>& shares,
-         const std::vector<MilliGpu>& planned)
+  VictimSearch(const State& state, const Promises& promises, const Job& job, const Group& group, Time& wake)
       : state_(state),
-        running_(running),
-        shares_(shares),
-        planned_(planned),
-        charge_(charge_at_least(key.shape, state.capacity, key.shape.tasks_min)),
-        path_(state.queues.path_to_root(key.queue)) {}
-
-  bool quota_at(QueueIndex a) const {
-    bool within = state_.queues.at(a).guaranteed.has_value();
-    for (const QueueIndex at : path_) {
-      const auto guaranteed = state_.queues.at(at).guaranteed;
-      if (guaranteed && used(at) + charge_ > *guaranteed) within = false;
-      if (at == a) break;
-    }
-    return within;
-  }
-  bool share_at(QueueIndex a) const {
-    for (const QueueIndex at : path_) {
-      if (used(at) + charge_ > shares_[at].entitled) return false;
-      if (at == a) break;
-    }
-    return true;
-  }
-  const std::vector<QueueIndex>& path() const { return path_; }
-  MilliGpu charge() const { return charge_; }
-
- private:
-  MilliGpu used(QueueIndex at) const { return running_.charge[at] + planned_[at]; }
-
-  const State& state_;
-  const Running& running_;
-  const std::vector<Share>& shares_;
-  const std::vector<MilliGpu>& planned_;
-  MilliGpu charge_;
-  const std::vector<QueueIndex>& path_;
-};
-
-class Search {
- public:
-  Search(const State& state, const Running& running, const Job& job, const GroupKey& key,
-         const Capacity& base, const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
-         Time& wake)
-      : state_(state),
+        promises_(promises),
         job_(job),
-        key_(key),
-        base_(base),
-        shares_(shares),
-        planned_(planned),
+        key_(group.key),
+        record_(state.waiting.shape(group.key.shape)),
+        shape_(record_.shape),
+        entitlement_(state, promises, group),
         wake_(wake),
-        running_(running.jobs),
-        staying_(running.charge),
-        removed_(state.queues.size()),
-        claims_(state, running, key, shares, planned),
-        path_(claims_.path()),
-        charge_(claims_.charge()) {}
+        base_(promises.when_left()) {}
 
   // When it fits once everything that leaves has left, patience is enough.
-  bool is_coming() const { return fits(base_).has_value(); }
+  bool is_coming() const { return keeps_bounds() && fits(base_).has_value(); }
 
-  std::optional<Eviction> reclaim() {
-    std::vector<Candidate> candidates = reclaim_candidates();
-    std::sort(candidates.begin(), candidates.end(),
-              [&](const Candidate& a, const Candidate& b) { return reclaim_rank(a) < reclaim_rank(b); });
-    return choose(candidates, StopReason::reclaimed);
-  }
-
-  std::optional<Eviction> preempt() {
-    std::vector<Candidate> candidates;
-    for (const RunningJob& running : running_) {
-      const JobSpec& spec = *running.job->spec;
-      if (running.job->queue != job_.queue || !spec.preemptible || spec.priority >= key_.priority) continue;
-      candidates.push_back({running.job, running.charge, job_.queue, true, false});
+  std::optional<Eviction> find(Taking taking) {
+    taking_ = taking;
+    for (const TypeChoice& choice : record_.choices) {
+      choice_ = &choice;
+      if (!may_be_enough()) continue;
+      if (auto eviction = by_node()) return eviction;
     }
-    std::sort(candidates.begin(), candidates.end(),
-              [](const Candidate& a, const Candidate& b) { return preempt_rank(a) < preempt_rank(b); });
-    return choose(candidates, StopReason::preempted);
+    return std::nullopt;
   }
 
  private:
-  // Furthest over its share first, then low priority, then the shortest time lost.
-  std::tuple<int64_t, int32_t, int64_t, JobId> reclaim_rank(const Candidate& c) const {
-    const MilliGpu excess = staying_[c.side] - shares_[c.side].entitled;
-    return {-excess.count(), c.job->spec->priority, -c.job->started.nanoseconds(), c.job->id};
-  }
-  static std::tuple<int32_t, int64_t, JobId> preempt_rank(const Candidate& c) {
-    return {c.job->spec->priority, -c.job->started.nanoseconds(), c.job->id};
-  }
-
-  // The children of the lowest queue that both are below: claimant's side and victim's side.
-  std::optional<std::pair<QueueIndex, QueueIndex>> sides(QueueIndex victim) const {
-    const auto& other = state_.queues.path_to_root(victim);
-    size_t mine = path_.size();
-    size_t theirs = other.size();
-    while (mine > 0 && theirs > 0 && path_[mine - 1] == other[theirs - 1]) {
-      --mine;
-      --theirs;
-    }
-    if (mine == 0 || theirs == 0) return std::nullopt;
-    return std::pair(path_[mine - 1], other[theirs - 1]);
-  }
-
-  bool is_inside_quota(const Job& job, QueueIndex up_to) {
-    for (const QueueIndex at : state_.queues.path_to_root(job.queue)) {
-      const Queue& queue = state_.queues.at(at);
-      if (queue.quota) {
-        if (staying_[at] <= *queue.quota) return true;
-        auto [entry, is_new] = inside_.try_emplace(at);
-        if (is_new) entry->second = jobs_inside_quota(state_, at);
-        if (std::find(entry->second.begin(), entry->second.end(), job.id) != entry->second.end()) return true;
-      }
-      if (at == up_to) break;
-    }
-    return false;
-  }
-
-  std::vector<Candidate> reclaim_candidates() {
-    std::vector<Candidate> candidates;
-    for (const RunningJob& running : running_) {
-      if (!running.job->spec->preemptible || running.job->queue == job_.queue) continue;
-      const auto parted = sides(running.job->queue);
-      if (!parted) continue;
-      const auto [a, b] = *parted;
-      Candidate candidate{running.job, running.charge, b, claims_.quota_at(a), false};
-      candidate.by_share = claims_.share_at(a) && staying_[b] - running.charge >= shares_[b].entitled;
-      if (!candidate.by_quota && !candidate.by_share) continue;
-      if (is_inside_quota(*running.job, b)) continue;
-      const Time unprotected = running.job->started + state_.policy.minimum_runtime;
-      if (unprotected > state_.now) {
-        protected_until_.push_back(unprotected);
-        continue;
-      }
-      candidates.push_back(candidate);
-    }
-    for (const Time until : protected_until_) {
-      if (!wake_.is_set() || until < wake_) wake_ = until;
-    }
-    return candidates;
-  }
-
-  bool may_take(const Candidate& candidate) const {
-    if (candidate.by_quota) return true;
-    const MilliGpu left = staying_[candidate.side] - removed_[candidate.side] - candidate.charge;
-    return left >= shares_[candidate.side].entitled;
-  }
-
-  void remove(const Candidate& candidate, Capacity& room) {
-    for_each_holding(candidate, [&](const Footprint& footprint) { room.give(footprint); });
-    for (const QueueIndex at : state_.queues.path_to_root(candidate.job->queue))
-      removed_[at] += candidate.charge;
-  }
-  void put_back(const Candidate& candidate, Capacity& room) {
-    for_each_holding(candidate, [&](const Footprint& footprint) { room.take(footprint); });
-    for (const QueueIndex at : state_.queues.path_to_root(candidate.job->queue))
-      removed_[at] -= candidate.charge;
-  }
-  template <class Action>
-  void for_each_holding(const Candidate& candidate, Action action) const {
-    for (const Task& task : candidate.job->tasks) {
-      const auto holding = state_.holdings.find(task.start.task);
-      if (holding == state_.holdings.end() || holding->second.exited) continue;
-      const Holding& h = holding->second;
-      action(Footprint{h.uid, h.node, h.slices, h.cpu, h.memory});
-    }
+  std::optional<GangPlacement> fits(const View& room) const {
+    const Layers layers{&room};
+    return place_gang(Search{shape_, record_.choices, layers}, shape_.tasks_min);
   }
 
   bool keeps_bounds() const {
-    for (const QueueIndex at : path_) {
+    for (const QueueIndex at : state_.queues.path_to_root(key_.queue)) {
       const Queue& queue = state_.queues.at(at);
-      const MilliGpu after = staying_[at] + planned_[at] - removed_[at] + charge_;
+      const MilliGpu after = queue.staying + promises_.planned().at(at) - removed(at) + entitlement_.charge();
       if (queue.limit && after > *queue.limit) return false;
-      if (!key_.preemptible && queue.quota && queue.used_not_preemptible + charge_ > *queue.quota)
+      if (!key_.preemptible && queue.quota &&
+          queue.used_not_preemptible + entitlement_.charge() > *queue.quota)
         return false;
     }
     return true;
   }
 
-  std::optional<GangPlacement> fits(const Capacity& room) const {
-    if (!keeps_bounds()) return std::nullopt;
-    return place_gang(key_.shape, key_.shape.tasks_min, {&room});
+  MilliGpu removed(QueueIndex at) const {
+    const auto found = removed_.find(at);
+    return found == removed_.end() ? MilliGpu() : found->second;
+  }
+  void book(const Victim& victim, MilliGpu sign_and_amount) {
+    for (const QueueIndex at : state_.queues.path_to_root(victim.job->queue)) removed_[at] += sign_and_amount;
   }
 
-  // Greedy until it fits, then each victim that turns out not to be needed is left alone: removing any one
-  // of the rest would leave the job without a place (property P19).
-  std::optional<Eviction> choose(const std::vector<Candidate>& candidates, StopReason reason) {
-    Capacity room = base_;
-    std::vector<Candidate> chosen;
-    std::optional<GangPlacement> plan;
-    for (const Candidate& candidate : candidates) {
-      if (!may_take(candidate)) continue;
-      remove(candidate, room);
-      chosen.push_back(candidate);
-      plan = fits(room);
-      if (plan) break;
+  // The victim as one of this claim, if it can be that at all.
+  std::optional<Victim> victim_of(const Job& job) {
+    const JobSpec& spec = *job.spec;
+    if (!spec.preemptible || job.stop_reason) return std::nullopt;
+    Victim victim{&job, MilliGpu(), job.queue, false, {}};
+    for (const Task& task : job.tasks) {
+      const Holding* holding = state_.holdings.find(task.start.task);
+      if (holding != nullptr && !holding->exited) victim.charge += holding->charge();
     }
-    if (!plan) {
-      std::fill(removed_.begin(), removed_.end(), MilliGpu());
-      return std::nullopt;
-    }
-    for (size_t i = chosen.size() - 1; i-- > 0;) {
-      put_back(chosen[i], room);
-      if (auto smaller = fits(room)) {
-        plan = std::move(smaller);
-        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
-      } else {
-        remove(chosen[i], room);
+    int64_t excess = 0;
+    if (taking_ == Taking::preempt) {
+      if (job.queue != key_.queue || spec.priority >= key_.priority) return std::nullopt;
+      victim.by_quota = true;
+    } else {
+      if (job.queue == key_.queue) return std::nullopt;
+      const auto parted = sides_of(state_, key_.queue, job.queue);
+      if (!parted) return std::nullopt;
+      victim.side = parted->b;
+      victim.by_quota = entitlement_.quota_at(parted->a);
+      const Queue& side = state_.queues.at(parted->b);
+      excess = (side.staying - side.entitled).count();
+      const bool by_share = entitlement_.share_at(parted->a) && excess >= kSurplusNeeded.count() &&
+                            excess >= victim.charge.count();
+      if (!victim.by_quota && !by_share) return std::nullopt;
+      if (!is_outside_quotas(victim)) return std::nullopt;
+      const Time unprotected = job.started + state_.policy.minimum_runtime;
+      if (unprotected > state_.now) {
+        if (!wake_.is_set() || unprotected < wake_) wake_ = unprotected;
+        return std::nullopt;
       }
     }
-    if (reason == StopReason::reclaimed) assert_progress(chosen);
-    return eviction(chosen, std::move(*plan), reason);
+    victim.rank = {-excess, spec.priority, -job.started.nanoseconds(), job.id};
+    return victim;
+  }
+
+  // Every queue up to the side that has a quota uses more than it now.
+  bool is_outside_quotas(const Victim& victim) const {
+    for (const QueueIndex at : state_.queues.path_to_root(victim.job->queue)) {
+      const Queue& queue = state_.queues.at(at);
+      if (queue.quota && queue.staying - removed(at) <= *queue.quota) return false;
+      if (at == victim.side) break;
+    }
+    return true;
+  }
+
+  bool may_take(const Victim& victim) const {
+    if (taking_ == Taking::preempt) return true;
+    if (!is_outside_quotas(victim)) return false;
+    if (victim.by_quota) return true;
+    const Queue& side = state_.queues.at(victim.side);
+    return side.staying - removed(victim.side) - victim.charge >= side.entitled;
+  }
+
+  // The sum of what all sides may lose, against what is missing: most claims in vain end here.
+  bool may_be_enough() const {
+    if (shape_.gpu_count == 0 || taking_ == Taking::preempt) return true;
+    int64_t idle = 0;  // milli-GPU that are free already, of the type
+    for (const KindIndex kind : choice_->kinds) {
+      const auto& by_idle = state_.capacity.kinds()[kind].by_idle;
+      for (size_t n = 1; n < by_idle.size(); ++n)
+        idle += int64_t{by_idle[n].count()} * static_cast<int64_t>(n) * kWholeGpu.count();
+      if (shape_.kind != SliceKind::whole || !state_.capacity.kinds()[kind].shared.empty()) return true;
+    }
+    if (base_.changes_anything()) return true;
+    int64_t may_lose = 0;
+    std::vector<QueueIndex> quota_sides;
+    const auto& path = state_.queues.path_to_root(key_.queue);
+    for (size_t i = 0; i + 1 < path.size(); ++i) {
+      const bool quota = entitlement_.quota_at(path[i]);
+      if (!quota && !entitlement_.share_at(path[i])) continue;
+      for (const QueueIndex b : state_.queues.at(path[i + 1]).children) {
+        if (b == path[i]) continue;
+        const Queue& side = state_.queues.at(b);
+        const int64_t over =
+            (side.staying - (quota ? side.quota.value_or(MilliGpu()) : side.entitled)).count();
+        if (over <= 0) continue;
+        may_lose += over;
+        if (quota && side.quota) quota_sides.push_back(b);
+      }
+    }
+    const int64_t missing = entitlement_.charge().count() - idle - may_lose;
+    if (missing <= 0) return true;
+    // A side's last victim may be larger than what the side is over by.
+    int64_t beyond = 0;
+    for (const QueueIndex b : quota_sides) {
+      beyond += std::max<int64_t>(largest_running(b) - 1, 0);
+      if (beyond >= missing) return true;
+    }
+    return false;
+  }
+
+  int64_t largest_running(QueueIndex queue) const {
+    const Queue& at = state_.queues.at(queue);
+    int64_t largest = 0;
+    for (const JobId id : at.running) {
+      int64_t charge = 0;
+      for (const Task& task : state_.find(id)->tasks) {
+        const Holding* holding = state_.holdings.find(task.start.task);
+        if (holding != nullptr && holding->stays) charge += holding->charge().count();
+      }
+      largest = std::max(largest, charge);
+    }
+    for (const QueueIndex child : at.children) largest = std::max(largest, largest_running(child));
+    return largest;
+  }
+
+  // What one node could give.
+  struct Host {
+    NodeIndex node = 0;
+    uint32_t tasks = 0;
+    int64_t cost = 0;             // milli-GPU of the victims
+    std::vector<Victim> victims;  // in the order in which they are taken
+    auto rank(uint32_t wanted) const {
+      // Cheapest for what of it is wanted, then the victim that is best taken.
+      const int64_t useful = std::min(tasks, wanted);
+      return std::tuple(cost / useful, victims.empty() ? decltype(Victim::rank){} : victims.front().rank,
+                        node);
+    }
+  };
+
+  std::optional<Eviction> by_node() {
+    std::vector<Host> hosts = hosts_to_choose_from();
+    uint64_t hosted = 0;
+    for (const Host& host : hosts) hosted += host.tasks;
+    if (hosted < shape_.tasks_min) return std::nullopt;
+    std::stable_sort(hosts.begin(), hosts.end(), [&](const Host& x, const Host& y) {
+      return x.rank(shape_.tasks_min) < y.rank(shape_.tasks_min);
+    });
+    return take_from(hosts);
+  }
+
+  std::vector<Host> hosts_to_choose_from() {
+    std::vector<Host> hosts;
+    std::vector<bool> seen(state_.capacity.nodes().size());
+    uint64_t hosted = 0;
+    size_t compared = 0;
+    const auto consider = [&](NodeIndex node) {
+      if (seen[node]) return true;
+      seen[node] = true;
+      Host host = host_of(node);
+      if (host.tasks == 0) return true;
+      hosted += host.tasks;
+      ++compared;
+      hosts.push_back(std::move(host));
+      return hosted < shape_.tasks_min || compared < kNodesCompared + shape_.tasks_min;
+    };
+    if (!base_.visit_changed(consider)) return hosts;
+    // Those with most idle GPUs need the fewest victims.
+    size_t buckets = 0;
+    for (const KindIndex kind : choice_->kinds)
+      buckets = std::max(buckets, state_.capacity.kinds()[kind].by_idle.size());
+    for (size_t idle = buckets; idle-- > 0;) {
+      for (const KindIndex kind : choice_->kinds) {
+        const auto& by_idle = state_.capacity.kinds()[kind].by_idle;
+        if (idle >= by_idle.size()) continue;
+        for (uint32_t n = by_idle[idle].next(0); n != BitSet::kNone; n = by_idle[idle].next(n + 1)) {
+          if (!consider(n)) return hosts;
+        }
+      }
+    }
+    if (shape_.gpu_count > 0) return hosts;
+    for (NodeIndex n = 0; n < state_.capacity.nodes().size(); ++n) {
+      if (!consider(n)) return hosts;
+    }
+    return hosts;
+  }
+
+  // The fewest victims of the node, best taken first, that make room for as many tasks as it can.
+  Host host_of(NodeIndex node) {
+    Host host{node, 0, 0, {}};
+    const NodeRoom& home = state_.capacity.at(node);
+    if (!home.present || (!shape_.pool.empty() && home.pool != shape_.pool)) return host;
+    View view(&base_);
+    const Layers layers{&view};
+    host.tasks = count_on_node(shape_, *choice_, node, layers, shape_.tasks_min);
+    if (host.tasks == shape_.tasks_min) return host;
+    std::vector<Victim> candidates;
+    for (const uint32_t position : state_.holdings_on[node]) {
+      const Holding& holding = state_.holdings.at(position);
+      if (!holding.stays) continue;
+      const Job& job = *state_.find(holding.task.job);
+      if (!candidates.empty() &&
+          std::any_of(candidates.begin(), candidates.end(), [&](const Victim& v) { return v.job == &job; }))
+        continue;
+      if (const auto victim = victim_of(job)) candidates.push_back(*victim);
+    }
+    std::sort(candidates.begin(), candidates.end(),
+              [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
+    std::vector<Victim> taken;
+    for (const Victim& victim : candidates) {
+      if (!may_take(victim)) continue;
+      give_on(view, node, *victim.job);
+      book(victim, victim.charge);
+      taken.push_back(victim);
+      const uint32_t fitting = count_on_node(shape_, *choice_, node, layers, shape_.tasks_min);
+      if (fitting <= host.tasks) continue;
+      host.tasks = fitting;
+      host.victims = taken;
+      if (fitting == shape_.tasks_min) break;
+    }
+    for (const Victim& victim : taken) book(victim, -victim.charge);
+    spare(host, node);
+    for (const Victim& victim : host.victims) host.cost += victim.charge.count();
+    return host;
+  }
+
+  // Leaves alone who need not go for the room that the host makes.
+  void spare(Host& host, NodeIndex node) {
+    View view(&base_);
+    const Layers layers{&view};
+    for (const Victim& victim : host.victims) give_on(view, node, *victim.job);
+    for (size_t i = host.victims.size(); i-- > 0;) {
+      take_on(view, node, *host.victims[i].job);
+      if (count_on_node(shape_, *choice_, node, layers, host.tasks) == host.tasks) {
+        host.victims.erase(host.victims.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        give_on(view, node, *host.victims[i].job);
+      }
+    }
+  }
+
+  template <class Action>
+  void for_each_holding(const Job& job, Action action) const {
+    for (const Task& task : job.tasks) {
+      const Holding* holding = state_.holdings.find(task.start.task);
+      if (holding != nullptr && !holding->exited) action(*holding);
+    }
+  }
+  void give_on(View& view, NodeIndex node, const Job& job) const {
+    const NodeId id = state_.capacity.at(node).id;
+    for_each_holding(job, [&](const Holding& h) {
+      if (h.node == id) view.change(node).give(h.footprint());
+    });
+  }
+  void take_on(View& view, NodeIndex node, const Job& job) const {
+    const NodeId id = state_.capacity.at(node).id;
+    for_each_holding(job, [&](const Holding& h) {
+      if (h.node == id) view.change(node).take(h.footprint());
+    });
+  }
+
+  // Takes from the hosts in turn until the gang fits, then each victim that turns out not to be needed is
+  // left alone: removing any one of the rest would leave the job without a place (property P19).
+  std::optional<Eviction> take_from(const std::vector<Host>& hosts) {
+    std::vector<Victim> chosen;
+    View room(&base_);
+    uint64_t hosted = 0;
+    bool enough = false;
+    for (const Host& host : hosts) {
+      for (const Victim& victim : host.victims) {
+        const bool is_chosen =
+            std::any_of(chosen.rbegin(), chosen.rend(), [&](const Victim& v) { return v.job == victim.job; });
+        if (is_chosen || !may_take(victim)) continue;
+        for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
+        book(victim, victim.charge);
+        chosen.push_back(victim);
+      }
+      const Layers layers{&room};
+      hosted += count_on_node(shape_, *choice_, host.node, layers, shape_.tasks_min);
+      if (hosted < shape_.tasks_min) continue;
+      enough = keeps_bounds() && place(room).has_value();
+      if (enough) break;
+    }
+    if (!enough || chosen.empty()) {
+      removed_.clear();
+      return std::nullopt;
+    }
+    spare_unneeded(chosen, room);
+    if (taking_ == Taking::reclaim) assert_progress(chosen);
+    auto plan = place(room);
+    removed_.clear();
+    TRANCHE_ASSERT(plan.has_value());
+    return eviction(chosen, std::move(*plan));
+  }
+
+  std::optional<GangPlacement> place(const View& room) const {
+    const Layers layers{&room};
+    return place_gang_on_type(Search{shape_, record_.choices, layers}, *choice_, shape_.tasks_min);
+  }
+
+  void spare_unneeded(std::vector<Victim>& chosen, View& room) {
+    // Room on all nodes together; put back one by one, only the victim's nodes are counted again.
+    const Layers layers{&room};
+    std::map<NodeIndex, uint32_t> counts;
+    uint64_t fitting = 0;
+    const auto count = [&](NodeIndex node) {
+      return count_on_node(shape_, *choice_, node, layers, shape_.tasks_min);
+    };
+    room.visit_changed([&](NodeIndex node) {
+      fitting += counts[node] = count(node);
+      return true;
+    });
+    if (shape_.gpu_count == 0 || shape_.kind != SliceKind::whole || fitting < shape_.tasks_min) {
+      // Free room elsewhere may count too: ask the placement itself.
+      for (size_t i = chosen.size(); i-- > 0;) {
+        put_back(chosen[i], room);
+        if (keeps_bounds() && place(room)) {
+          chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
+        } else {
+          take_again(chosen[i], room);
+        }
+      }
+      return;
+    }
+    uint64_t elsewhere = 0;
+    for (const KindIndex kind : choice_->kinds) {
+      const auto& by_idle = state_.capacity.kinds()[kind].by_idle;
+      for (size_t idle = shape_.gpu_count; idle < by_idle.size() && elsewhere < shape_.tasks_min; ++idle) {
+        for (uint32_t n = by_idle[idle].next(0); n != BitSet::kNone && elsewhere < shape_.tasks_min;
+             n = by_idle[idle].next(n + 1)) {
+          if (!room.is_changed(n)) elsewhere += count(n);
+        }
+      }
+    }
+    fitting += elsewhere;
+    for (size_t i = chosen.size(); i-- > 0;) {
+      put_back(chosen[i], room);
+      uint64_t now = fitting;
+      std::vector<std::pair<NodeIndex, uint32_t>> changed;
+      for_each_holding(*chosen[i].job, [&](const Holding& h) {
+        const NodeIndex node = *state_.capacity.index_of(h.node);
+        const uint32_t before = counts[node];
+        const uint32_t after = count(node);
+        if (before == after) return;
+        now -= before - after;
+        counts[node] = after;
+        changed.push_back({node, before});
+      });
+      if (now >= shape_.tasks_min && keeps_bounds()) {
+        fitting = now;
+        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        take_again(chosen[i], room);
+        for (const auto& [node, before] : changed) counts[node] = before;
+      }
+    }
+  }
+
+  void put_back(const Victim& victim, View& room) {
+    for_each_holding(*victim.job, [&](const Holding& h) { room.take(h.footprint()); });
+    book(victim, -victim.charge);
+  }
+  void take_again(const Victim& victim, View& room) {
+    for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
+    book(victim, victim.charge);
   }
 
   // What the header promises: nobody who loses by a claim of fair share falls below what it is entitled to.
-  void assert_progress(const std::vector<Candidate>& chosen) const {
-    for (const Candidate& victim : chosen) {
-      TRANCHE_ASSERT(victim.by_quota ||
-                     staying_[victim.side] - removed_[victim.side] >= shares_[victim.side].entitled);
+  void assert_progress(const std::vector<Victim>& chosen) const {
+    for (const Victim& victim : chosen) {
+      const Queue& side = state_.queues.at(victim.side);
+      TRANCHE_ASSERT(victim.by_quota || side.staying - removed(victim.side) >= side.entitled);
     }
   }
 
-  Eviction eviction(const std::vector<Candidate>& chosen, GangPlacement plan, StopReason reason) const {
-    Eviction result{.stops = {}, .plan = std::move(plan)};
-    for (const Candidate& victim : chosen) {
+  Eviction eviction(const std::vector<Victim>& chosen, GangPlacement plan) const {
+    const StopReason reason = taking_ == Taking::reclaim ? StopReason::reclaimed : StopReason::preempted;
+    Eviction result{{}, std::move(plan)};
+    for (const Victim& victim : chosen) {
       for (const Task& task : victim.job->tasks) {
         if (task.phase != TaskPhase::exited) result.stops.push_back(Stop{task.start.task, reason, job_.id});
       }
@@ -253,76 +461,116 @@ class Search {
   }
 
   const State& state_;
+  const Promises& promises_;
   const Job& job_;
-  const GroupKey& key_;
-  const Capacity& base_;
-  const std::vector<Share>& shares_;
-  const std::vector<MilliGpu>& planned_;
+  const GroupKey key_;
+  const ShapeRecord& record_;
+  const Shape& shape_;
+  const Entitlement entitlement_;
   Time& wake_;
-  const std::vector<RunningJob>& running_;
-  const std::vector<MilliGpu>& staying_;  // charge of jobs that go on, by queue
-  std::vector<MilliGpu> removed_;         // charge of victims chosen so far, by queue
-  Claims claims_;
-  const std::vector<QueueIndex>& path_;
-  MilliGpu charge_;
-  std::map<QueueIndex, std::vector<JobId>> inside_;
-  std::vector<Time> protected_until_;
+  const View& base_;
+  const TypeChoice* choice_ = nullptr;
+  Taking taking_ = Taking::reclaim;
+  std::map<QueueIndex, MilliGpu> removed_;  // charge of victims chosen so far
 };
 
 }  // namespace
 
-Running::Running(const State& state) : charge(state.queues.size()) {
-  for (const auto& [key, holding] : state.holdings) {
-    const Job* job = state.find(key.job);
-    if (job == nullptr || job->attempt != key.attempt || job->stop_reason || holding.exited) continue;
-    if (job->state != JobState::starting && job->state != JobState::running) continue;
-    if (jobs.empty() || jobs.back().job != job) jobs.push_back({job, MilliGpu()});
-    jobs.back().charge += holding.charge();
+Entitlement::Entitlement(const State& state, const Promises& promises, const Group& group)
+    : state_(state),
+      promises_(promises),
+      group_(group),
+      charge_(state.waiting.shape(group.key.shape).charge) {}
+
+MilliGpu Entitlement::used(QueueIndex at) const {
+  return state_.queues.at(at).staying + promises_.planned().at(at);
+}
+
+bool Entitlement::quota_at(QueueIndex a) const {
+  bool within = state_.queues.at(a).guaranteed.has_value();
+  for (const QueueIndex at : state_.queues.path_to_root(group_.key.queue)) {
+    const auto guaranteed = state_.queues.at(at).guaranteed;
+    if (guaranteed && used(at) + charge_ > *guaranteed) within = false;
+    if (at == a) break;
   }
-  for (const RunningJob& running : jobs) {
-    for (const QueueIndex above : state.queues.path_to_root(running.job->queue))
-      charge[above] += running.charge;
+  return within;
+}
+
+bool Entitlement::share_at(QueueIndex a) const {
+  for (const QueueIndex at : state_.queues.path_to_root(group_.key.queue)) {
+    if (used(at) + charge_ > state_.queues.at(at).entitled) return false;
+    if (at == a) break;
   }
+  return true;
+}
+
+bool Entitlement::has_lower_priority() const {
+  const auto& running = state_.queues.at(group_.key.queue).running_priorities;
+  return !running.empty() && running.begin()->first < group_.key.priority;
+}
+
+bool Entitlement::quota_anywhere() const {
+  const auto& path = state_.queues.path_to_root(group_.key.queue);
+  return std::any_of(path.begin(), path.end(), [&](QueueIndex at) { return quota_at(at); });
+}
+
+bool Entitlement::any() const {
+  if (has_lower_priority()) return true;
+  const auto& path = state_.queues.path_to_root(group_.key.queue);
+  bool share = true;
+  for (size_t i = 0; i + 1 < path.size(); ++i) {
+    share = share && used(path[i]) + charge_ <= state_.queues.at(path[i]).entitled;
+    const bool quota = quota_at(path[i]);
+    if (!share && !quota) continue;
+    for (const QueueIndex b : state_.queues.at(path[i + 1]).children) {
+      if (b == path[i]) continue;
+      const Queue& side = state_.queues.at(b);
+      if (quota && side.staying > side.quota.value_or(MilliGpu())) return true;
+      if (share && side.staying - side.entitled >= kSurplusNeeded) return true;
+    }
+  }
+  return false;
 }
 
 std::vector<JobId> jobs_inside_quota(const State& state, QueueIndex queue) {
-  std::vector<RunningJob> jobs;
-  for (const RunningJob& running : Running(state).jobs) {
-    const auto& path = state.queues.path_to_root(running.job->queue);
-    if (std::find(path.begin(), path.end(), queue) != path.end()) jobs.push_back(running);
+  struct Running {
+    const Job* job;
+    MilliGpu charge;
+  };
+  std::vector<Running> jobs;
+  std::vector<QueueIndex> below{queue};
+  for (size_t next = 0; next < below.size(); ++next) {
+    const Queue& at = state.queues.at(below[next]);
+    below.insert(below.end(), at.children.begin(), at.children.end());
+    for (const JobId id : at.running) {
+      const Job* job = state.find(id);
+      MilliGpu charge;
+      for (const Task& task : job->tasks) {
+        const Holding* holding = state.holdings.find(task.start.task);
+        if (holding != nullptr && holding->stays) charge += holding->charge();
+      }
+      jobs.push_back({job, charge});
+    }
   }
-  std::sort(jobs.begin(), jobs.end(), [](const RunningJob& a, const RunningJob& b) {
+  std::sort(jobs.begin(), jobs.end(), [](const Running& a, const Running& b) {
     return std::tuple(a.job->spec->preemptible, a.job->started, a.job->id) <
            std::tuple(b.job->spec->preemptible, b.job->started, b.job->id);
   });
   std::vector<JobId> inside;
   MilliGpu sum;
-  for (const RunningJob& running : jobs) {
+  for (const Running& running : jobs) {
     sum += running.charge;
     if (sum <= state.queues.at(queue).quota.value_or(MilliGpu())) inside.push_back(running.job->id);
   }
   return inside;
 }
 
-bool may_claim(const State& state, const Running& running, const GroupKey& key,
-               const std::vector<Share>& shares, const std::vector<MilliGpu>& planned) {
-  const Claims claims(state, running, key, shares, planned);
-  for (const QueueIndex at : claims.path()) {
-    if (at != kRootQueue && (claims.quota_at(at) || claims.share_at(at))) return true;
-  }
-  return std::any_of(running.jobs.begin(), running.jobs.end(), [&](const RunningJob& candidate) {
-    return candidate.job->queue == key.queue && candidate.job->spec->priority < key.priority;
-  });
-}
-
-std::optional<Eviction> find_victims(const State& state, const Running& running, const Job& job,
-                                     const GroupKey& key, const Capacity& base,
-                                     const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
-                                     Time& wake) {
-  Search search(state, running, job, key, base, shares, planned, wake);
+std::optional<Eviction> find_victims(const State& state, const Promises& promises, const Job& job,
+                                     const Group& group, Time& wake) {
+  VictimSearch search(state, promises, job, group, wake);
   if (search.is_coming()) return std::nullopt;
-  if (auto eviction = search.reclaim()) return eviction;
-  return search.preempt();
+  if (auto eviction = search.find(Taking::reclaim)) return eviction;
+  return search.find(Taking::preempt);
 }
 
 }  // namespace tranche::scheduler

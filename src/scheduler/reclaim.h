@@ -3,53 +3,64 @@
 // is then placed.
 //
 // Why it cannot loop. Where the two queues' paths part, the claimant's side is `a`, the victim's side `b`.
-// - Reclaim of quota: `a` stays within its quota with the job, the victim is outside every quota above it.
-//   So work inside quotas grows, and nothing ever takes from that.
+// - Reclaim of quota: `a` stays within its quota with the job, and every queue above the victim up to `b`
+// that
+//   has a quota uses more than it. What lies above quotas falls with every one, and only a start on free room
+//   can raise it.
 // - Reclaim of fair share: `a` stays within what it is entitled to, and `b` keeps what it is entitled to
-//   after the victim. So the sum of shortfalls strictly falls; entitlements do not move with time.
+//   after the victim. So the sum of shortfalls strictly falls; entitlements do not move with time. And `b`
+//   must be over by a whole GPU: what rounding leaves is no reason to end anybody's work.
 // - Preemption: the job has strictly higher priority than each victim.
 // The first two are asserted on the chosen set.
+//
+// The search goes by node: for each node the fewest victims that make room for one, two, ... tasks, then the
+// cheapest nodes. In a large cluster it stops at enough nodes to choose from, those that need least first.
 #pragma once
 
 #include <optional>
 #include <vector>
 
-#include "scheduler/fairness.h"
-#include "scheduler/gang.h"
-#include "scheduler/state.h"
+#include "scheduler/backfill.h"
 
 namespace tranche::scheduler {
-
-struct RunningJob {
-  const Job* job = nullptr;
-  MilliGpu charge;
-};
-
-// Jobs that hold something and have not been told to stop, and what they are charged by queue.
-struct Running {
-  std::vector<RunningJob> jobs;  // by id
-  std::vector<MilliGpu> charge;  // by queue, with all below
-  explicit Running(const State& state);
-};
 
 struct Eviction {
   std::vector<Stop> stops;
   GangPlacement plan;
 };
 
-// `base`: what is free once everything that is leaving has left, less what is promised. `wake` is moved
-// forward to the time at which a victim that is protected by the minimum runtime loses that protection.
-std::optional<Eviction> find_victims(const State& state, const Running& running, const Job& job,
-                                     const GroupKey& key, const Capacity& base,
-                                     const std::vector<Share>& shares, const std::vector<MilliGpu>& planned,
-                                     Time& wake);
+// What a waiting job may claim, at each of the queues above it.
+class Entitlement {
+ public:
+  Entitlement(const State& state, const Promises& promises, const Group& group);
 
-// Whether it is worth looking for victims at all: cheap, and false for nearly every waiting job.
-bool may_claim(const State& state, const Running& running, const GroupKey& key,
-               const std::vector<Share>& shares, const std::vector<MilliGpu>& planned);
+  // Above the queue on its path where it parts from a victim's.
+  bool quota_at(QueueIndex a) const;
+  bool share_at(QueueIndex a) const;
+  // Whether any other queue has what it may claim, or its own has lower priority running: cheap, and false
+  // for nearly every waiting job.
+  bool any() const;
+  bool has_lower_priority() const;
+  // Whether it lies within the quota of some queue above it, whoever holds the room.
+  bool quota_anywhere() const;
+  MilliGpu charge() const { return charge_; }
+
+ private:
+  MilliGpu used(QueueIndex at) const;
+
+  const State& state_;
+  const Promises& promises_;
+  const Group& group_;
+  MilliGpu charge_;
+};
+
+// `wake` is moved forward to the time at which a victim that is protected by the minimum runtime loses that
+// protection.
+std::optional<Eviction> find_victims(const State& state, const Promises& promises, const Job& job,
+                                     const Group& group, Time& wake);
 
 // Jobs of the queue (and below) whose use lies within its quota: non-preemptible ones first, then by start.
-// Exposed for answers (which job is over quota).
+// For answers: what is not among them is the first to be taken.
 std::vector<JobId> jobs_inside_quota(const State& state, QueueIndex queue);
 
 }  // namespace tranche::scheduler

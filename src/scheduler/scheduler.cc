@@ -53,13 +53,15 @@ std::vector<Decision> advance(State& state, const Event& event) {
     const size_t decided = recorder.decisions.size();
     // What follows for the jobs that it happened to: ends free room and dependents, so they come first.
     conclude(state, recorder);
+    // What everybody is entitled to now.
+    state.refresh_derived();
     // Who starts now, who has to make room, who is promised room.
-    Pass pass(state, &recorder);
+    Pass pass(state, recorder);
     pass.run();
     protection_ends = pass.wake();
     // A start may have made others ready that the walk had already gone past, and room may have been promised
     // before the walk knew what would be taken. Each round decides something, so there is an end.
-    const bool was_promised = !pass.reservations().empty() || !pass.claims().empty();
+    const bool was_promised = pass.found_promises();
     const bool claims_ended = state.settle_claims();  // their room is everybody's again
     again = claims_ended || state.times_ready != times_ready || !state.attention.empty() ||
             (was_promised && recorder.decisions.size() != decided);
@@ -68,6 +70,7 @@ std::vector<Decision> advance(State& state, const Event& event) {
   ask_for_wake(state, protection_ends, recorder);
   // What was only of use during this step is forgotten, as restore() does.
   state.settle();
+  state.refresh_derived();
   return std::move(recorder.decisions);
 }
 
@@ -81,6 +84,10 @@ void Scheduler::restore(const Event& event, std::span<const Decision> decisions)
   state_->take_in(event);
   for (const Decision& decision : decisions) state_->apply(decision);
   state_->settle();
+  state_->refresh_derived();
+  // Nobody has looked for room.
+  state_->know_nothing = true;
+  state_->capacity.forget_gains();
 }
 
 Result<void> Scheduler::check(const JobSpec& spec, const ArraySpec& array) const {
@@ -91,5 +98,9 @@ bool Scheduler::has_job(JobId job) const { return state_->find(job) != nullptr; 
 const Policy& Scheduler::policy() const { return state_->policy; }
 Time Scheduler::now() const { return state_->now; }
 uint64_t Scheduler::state_hash() const { return state_->hash(); }
+Scheduler::Size Scheduler::size() const {
+  return {state_->jobs.bytes() + state_->holdings.bytes() + state_->waiting.bytes(),
+          state_->capacity.bytes()};
+}
 
 }  // namespace tranche::scheduler

@@ -23,7 +23,7 @@
 namespace tranche::scheduler {
 
 // Stands in every journal row: recomputing decisions of the same version must give them bit for bit.
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 
 // A job that has not reached a final state, as others may see it.
 struct JobView {
@@ -91,6 +91,13 @@ class Scheduler {
 
   // Digest of everything that decisions depend on; equal after equal histories, and after restore().
   uint64_t state_hash() const;
+
+  // Memory that the state holds, for measures.
+  struct Size {
+    size_t jobs_bytes = 0;   // live jobs, what they hold, groups and shapes
+    size_t nodes_bytes = 0;  // nodes, GPUs and indexes
+  };
+  Size size() const;
 
  private:
   struct State;

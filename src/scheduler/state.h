@@ -3,6 +3,7 @@
 // decides anything; restore() is made of these two alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,8 +17,8 @@
 #include "model/decision.h"
 #include "model/event.h"
 #include "scheduler/capacity.h"
-#include "scheduler/placement.h"
-#include "scheduler/queue_tree.h"
+#include "scheduler/release_times.h"
+#include "scheduler/waiting.h"
 
 namespace tranche::scheduler {
 
@@ -59,7 +60,8 @@ struct Job {
   std::optional<StopReason> stop_reason;  // of this attempt
   std::optional<JobState> failure;        // of the first task of this attempt that failed by itself
   std::optional<StopReason> requeued_for;
-  std::vector<Task> tasks;  // by rank
+  std::vector<Task> tasks;                 // by rank
+  uint32_t place_in_running = UINT32_MAX;  // in its queue's list
 
   bool is_waiting() const { return state == JobState::pending || state == JobState::held; }
 };
@@ -70,6 +72,7 @@ uint32_t& retries_of(RetryPolicy& retries, std::optional<JobState> failure);
 
 // What a task still holds; outlives the job until the GPU is seen to hold no memory of it.
 struct Holding {
+  TaskKey task;
   uint32_t uid = 0;
   QueueIndex queue = kRootQueue;
   bool preemptible = true;
@@ -77,39 +80,88 @@ struct Holding {
   MilliCpu cpu;
   MiB memory;
   bool exited = false;
+  bool stays = true;          // counts in Queue::staying: neither exited nor told to stop
   Time latest_end;            // by its limit; moves up when it is stopped or has exited
   std::vector<Slice> slices;  // not yet released
   std::vector<MilliGpu> charges;
   MilliGpu charge() const;
+  Footprint footprint() const { return {uid, node, slices, cpu, memory}; }
 };
 
-// Ready jobs that differ in nothing that decides whether and where they start.
-struct GroupKey {
-  QueueIndex queue = kRootQueue;
-  int64_t first = 0;
-  int32_t priority = 0;
-  bool preemptible = true;
-  int64_t time_limit = 0;
-  int64_t grace = 0;
-  ArrayId capped_array;  // of an array that may run only so many at a time
-  Shape shape;
-  auto operator<=>(const GroupKey&) const = default;
+struct TaskKeyHash {
+  uint64_t operator()(const TaskKey& key) const {
+    return mix_bits(mix_bits(key.job.value()) ^ uint64_t{key.rank} << 32 ^ key.attempt);
+  }
 };
 
-// Where a job of the group stands in its queue's order.
-HeadKey head_key(const GroupKey& key, JobId job);
+// Live jobs and what tasks hold: records in one array, found by their key, and never moved while a step
+// decides (only a submission or a start makes the arrays longer).
+template <class Key, class Record, class Hash>
+class Table {
+ public:
+  Record* find(const Key& key) {
+    const auto at = index_.find(key);
+    return at ? &records_[*at] : nullptr;
+  }
+  const Record* find(const Key& key) const {
+    const auto at = index_.find(key);
+    return at ? &records_[*at] : nullptr;
+  }
+  std::optional<uint32_t> position(const Key& key) const { return index_.find(key); }
+  Record& at(uint32_t position) { return records_[position]; }
+  const Record& at(uint32_t position) const { return records_[position]; }
+  // The key is not there yet.
+  uint32_t add(const Key& key, Record record) {
+    uint32_t position = static_cast<uint32_t>(records_.size());
+    if (free_.empty()) {
+      records_.push_back(std::move(record));
+      keys_.push_back(key);
+    } else {
+      position = free_.back();
+      free_.pop_back();
+      records_[position] = std::move(record);
+      keys_[position] = key;
+    }
+    index_.insert(key, position);
+    return position;
+  }
+  void erase(const Key& key) {
+    const auto at = index_.find(key);
+    if (!at) return;
+    records_[*at] = Record{};
+    keys_[*at] = Key{};
+    free_.push_back(*at);
+    index_.erase(key);
+  }
+  size_t size() const { return index_.size(); }
+  bool empty() const { return index_.size() == 0; }
+  // Ascending: for whoever walks all of them.
+  std::vector<Key> keys() const {
+    std::vector<Key> keys;
+    keys.reserve(size());
+    for (const Key& key : keys_) {
+      if (key != Key{}) keys.push_back(key);
+    }
+    std::sort(keys.begin(), keys.end());
+    return keys;
+  }
+  size_t bytes() const {
+    return records_.capacity() * sizeof(Record) + keys_.capacity() * sizeof(Key) + index_.bytes();
+  }
 
-struct Group {
-  GroupKey key;
-  std::set<JobId> jobs;
+ private:
+  std::vector<Record> records_;
+  std::vector<Key> keys_;  // by position; Key{}: free
+  std::vector<uint32_t> free_;
+  FlatIndex<Key, Hash> index_;
 };
 
-// Room that is being freed for a job: nobody else may have it.
+// Room that is being freed for a job: nobody else may have it. It stands until everything has gone that was
+// leaving when the last of its victims was stopped, since its plan counts on that too.
 struct Claim {
   JobId beneficiary;
-  // What has to go first and still holds something: those stopped for it, and what was leaving anyway when
-  // the room was planned, since the plan counts on that too.
-  std::set<TaskKey> victims;
+  std::vector<TaskKey> victims;  // stopped for it
+  uint64_t waits_for = 0;        // leavings up to this number
 };
 
 struct GpuRecord {
@@ -119,7 +171,6 @@ struct GpuRecord {
   bool drained = false;
   std::string drain_reason;
   bool removed = false;
-  std::vector<TaskKey> tasks;  // in order of start
 };
 
 struct ArrayRecord {
@@ -141,6 +192,26 @@ class EndedJobs {
   uint64_t digest_ = 0;         // order of ends does not matter
 };
 
+// Everything that is installed, idle: worked out when it is asked for and the machine has changed. Never part
+// of a state, so a copy starts empty.
+class IdleMachine {
+ public:
+  IdleMachine() = default;
+  IdleMachine(const IdleMachine&) {}
+  IdleMachine& operator=(const IdleMachine&) {
+    capacity_.reset();
+    return *this;
+  }
+  IdleMachine(IdleMachine&&) = default;
+  IdleMachine& operator=(IdleMachine&&) = default;
+  ~IdleMachine() = default;
+  const Capacity& of(const State& state) const;
+
+ private:
+  mutable std::optional<Capacity> capacity_;
+  mutable uint64_t machine_version_ = 0;
+};
+
 struct State {
   Policy policy;
   Time now;
@@ -149,11 +220,15 @@ struct State {
   std::map<GpuId, GpuRecord> gpus;
   Capacity capacity;
   QueueTree queues;
-  std::map<JobId, Job> jobs;
-  std::map<TaskKey, Holding> holdings;
-  std::map<GroupId, Group> groups;
-  std::map<GroupKey, GroupId> group_of;
-  GroupId last_group = 0;
+  Table<JobId, Job, IdHash<JobId>> jobs;
+  Table<TaskKey, Holding, TaskKeyHash> holdings;
+  std::vector<std::vector<uint32_t>> holdings_on;  // by node: positions in `holdings`, in order of start
+  // Holdings that will be free without anybody's doing, numbered in the order in which they began to leave.
+  std::map<TaskKey, uint64_t> leaving;
+  std::set<uint64_t> leave_numbers;
+  uint64_t last_leave = 0;
+  Waiting waiting;
+  Scores scores;
   std::map<ArrayId, ArrayRecord> arrays;
   std::map<JobId, std::vector<JobId>> dependents;  // of a live job
   std::set<std::pair<Time, JobId>> begins;         // jobs whose begin time has not come
@@ -166,6 +241,11 @@ struct State {
   std::set<JobId> attention;
   // Counts jobs that became ready; not part of the digest.
   uint64_t times_ready = 0;
+  uint32_t removed_gpus = 0;  // records that may go with their last task
+  // What is known about room (waiting.h) is not: after a restart, a change of policy or the end of a claim.
+  bool know_nothing = true;
+  mutable ReleaseTimes release_times;
+  IdleMachine idle_machine;
 
   void take_in(const Event& event);
   void apply(const Decision& decision);
@@ -173,13 +253,21 @@ struct State {
   bool settle_claims();
   // After the last decision on an event: forgets what was only of use during the step.
   void settle();
+  // All that the claim waits for has left.
+  bool has_ended(const Claim& claim) const;
   uint64_t hash() const;
+  // Brings everything that follows from the rest up to date, after an event or a decision.
+  void refresh_derived();
 
   Job* find(JobId job);
   const Job* find(JobId job) const;
   const Claim* claim_of(JobId beneficiary) const;
   // Will be free without anybody's doing: gone already but for its memory, or told to stop.
   bool is_leaving(const TaskKey& key, const Holding& holding) const;
+  // Tasks that hold something of the GPU, in order of start.
+  std::vector<TaskKey> tasks_on(GpuId gpu) const;
+  // The order in which groups are promised room: see backfill.h.
+  int64_t aged(const Job& job) const;
   // When the job's tasks are gone at the latest, by its limit and grace.
   static Time latest_end(const Job& job);
   static Time latest_end(const JobSpec& spec, Time start);
@@ -192,6 +280,7 @@ struct State {
   void take_in_policy(const PolicyChanged& event);
   void take_in_machine(const Event& event);
   void refresh_gpu(GpuId gpu);
+  void refresh_shapes();
   void take_in_task(const Event& event);
   void task_started(const TaskStarted& event);
   void task_start_failed(const TaskStartFailed& event);
@@ -204,8 +293,13 @@ struct State {
   void apply_end(const End& end);
   // bookkeeping.cc: waiting and holding
   void update_ready(Job& job);
-  void leave_group(Job& job);
+  MilliGpu leave_group(Job& job);  // the waiting charge that it takes along, not yet booked
+  void stop_waiting(Job& job);
   void regroup_all();
+  void enter_running(Job& job);
+  void leave_running(Job& job);
+  void stop_staying(Holding& holding);
+  void begin_to_leave(const TaskKey& key);
   void pass_begin_times();
   Task* live_task(const TaskKey& key);
   void release_host(const TaskKey& key);

@@ -8,7 +8,7 @@ namespace {
 
 // A job runs over quota when some queue above it has a quota that it does not lie within, or when none has
 // one and its queue uses more than it is entitled to.
-bool is_over_quota(const State& state, const Pass& pass, const Job& job) {
+bool is_over_quota(const State& state, const Job& job) {
   if (job.is_waiting() || !job.spec->preemptible) return false;
   bool has_quota = false;
   for (const QueueIndex at : state.queues.path_to_root(job.queue)) {
@@ -20,12 +20,10 @@ bool is_over_quota(const State& state, const Pass& pass, const Job& job) {
     if (std::find(inside.begin(), inside.end(), job.id) != inside.end()) return false;
   }
   if (has_quota) return true;
-  const auto& shares = pass.shares();
-  return job.queue < shares.size() && state.queues.at(job.queue).used > shares[job.queue].entitled;
+  return state.queues.at(job.queue).used > state.queues.at(job.queue).entitled;
 }
 
-void add_share(const State& state, const std::vector<Share>& shares, QueueIndex index,
-               std::vector<QueueShare>& out) {
+void add_share(const State& state, QueueIndex index, std::vector<QueueShare>& out) {
   const Queue& queue = state.queues.at(index);
   if (index != kRootQueue) {
     QueueShare share;
@@ -37,8 +35,8 @@ void add_share(const State& state, const std::vector<Share>& shares, QueueIndex 
     share.quota = queue.quota.value_or(MilliGpu());
     share.limit = queue.limit.value_or(MilliGpu());
     share.used = queue.used;
-    share.demand = shares[index].demand;
-    share.fair_share = shares[index].fair;
+    share.demand = queue.demand;
+    share.fair_share = queue.fair;
     share.usage_milli_gpu_hours = state.queues.usage_milli_gpu_hours(index, state.now);
     share.jobs_waiting = queue.jobs_waiting;
     share.jobs_running = queue.jobs_running;
@@ -47,7 +45,7 @@ void add_share(const State& state, const std::vector<Share>& shares, QueueIndex 
   const size_t own = out.size();
   for (const QueueIndex child : queue.children) {
     const size_t before = out.size();
-    add_share(state, shares, child, out);
+    add_share(state, child, out);
     if (index == kRootQueue) continue;
     out[own - 1].jobs_waiting += out[before].jobs_waiting;
     out[own - 1].jobs_running += out[before].jobs_running;
@@ -71,7 +69,7 @@ Result<JobView> Scheduler::job(JobId id) const {
   view.spec = job->spec.get();
   view.submitted = job->submitted;
   view.started = job->started;
-  view.over_quota = is_over_quota(*state_, state_->analysis(), *job);
+  view.over_quota = is_over_quota(*state_, *job);
   for (const Task& task : job->tasks) view.tasks.push_back(task.start);
   return view;
 }
@@ -82,20 +80,14 @@ std::vector<Node> Scheduler::nodes() const {
   return nodes;
 }
 
-std::vector<JobId> Scheduler::live_jobs() const {
-  std::vector<JobId> ids;
-  ids.reserve(state_->jobs.size());
-  for (const auto& [id, job] : state_->jobs) ids.push_back(id);
-  return ids;
-}
+std::vector<JobId> Scheduler::live_jobs() const { return state_->jobs.keys(); }
 
 std::vector<JobId> Scheduler::waiting_order() const {
-  const Pass& pass = state_->analysis();
+  const Promises& promises = state_->analysis();
   std::vector<JobId> order;
-  for (const auto& [id, plan] : pass.claims()) order.push_back(id);  // room is being freed for them
-  const std::vector<JobId> claimants = order;
-  for (const JobId id : order_of_waiting(*state_, pass.shares(), pass.planned())) {
-    if (std::find(claimants.begin(), claimants.end(), id) == claimants.end()) order.push_back(id);
+  for (const auto& [id, plan] : promises.claims()) order.push_back(id);  // room is being freed for them
+  for (const JobId id : order_of_waiting(*state_, promises.planned())) {
+    if (!promises.is_claimant(id)) order.push_back(id);
   }
   return order;
 }
@@ -112,22 +104,15 @@ std::vector<GpuView> Scheduler::gpus() const {
     view.reason = record.drained ? record.drain_reason : record.health_reason;
     view.compute_free = room->compute_free;
     view.memory_free = room->memory_free;
-    view.tasks = record.tasks;
+    view.tasks = state_->tasks_on(id);
     views.push_back(std::move(view));
   }
   return views;
 }
 
 std::vector<QueueShare> Scheduler::shares() const {
-  std::vector<MilliGpu> waiting(state_->queues.size());
-  for (const auto& [id, group] : state_->groups) {
-    waiting[group.key.queue] +=
-        charge_at_least(group.key.shape, state_->capacity, group.key.shape.tasks_min) *
-        static_cast<int64_t>(group.jobs.size());
-  }
-  const auto shares = compute_shares(state_->queues, waiting, state_->capacity.total_compute(), state_->now);
   std::vector<QueueShare> out;
-  add_share(*state_, shares, kRootQueue, out);
+  add_share(*state_, kRootQueue, out);
   return out;
 }
 

@@ -1,0 +1,285 @@
+#include "scheduler/waiting.h"
+
+#include <algorithm>
+
+#include "base/assert.h"
+
+namespace tranche::scheduler {
+namespace {
+
+constexpr size_t kGapMost = 64;  // taken ids at the front of a line before it is moved up
+
+HeadKey head_of(const Group& group) { return head_key(group.key, group.jobs.front()); }
+
+}  // namespace
+
+void JobLine::insert(JobId id) {
+  if (empty() || ids_.back() < id) {
+    ids_.push_back(id);
+    return;
+  }
+  const auto place = std::lower_bound(begin(), ids_.cend(), id);
+  ids_.insert(place, id);
+}
+
+void JobLine::erase(JobId id) {
+  if (!empty() && front() == id) {
+    ++head_;
+    if (head_ > kGapMost && head_ * 2 > ids_.size()) {
+      ids_.erase(ids_.begin(), ids_.begin() + static_cast<std::ptrdiff_t>(head_));
+      head_ = 0;
+    }
+    return;
+  }
+  const auto place = std::lower_bound(begin(), ids_.cend(), id);
+  if (place != ids_.cend() && *place == id) ids_.erase(place);
+}
+
+uint64_t Waiting::KeyHash::operator()(const GroupKey& key) const {
+  uint64_t hash = mix_bits(uint64_t{key.queue} << 32 | static_cast<uint32_t>(key.priority));
+  hash = mix_bits(hash ^ static_cast<uint64_t>(key.first));
+  hash = mix_bits(hash ^ static_cast<uint64_t>(key.time_limit));
+  hash = mix_bits(hash ^ static_cast<uint64_t>(key.grace) ^ uint64_t{key.preemptible} << 63);
+  return mix_bits(hash ^ key.capped_array.value() << 20 ^ key.shape);
+}
+
+ShapeId Waiting::intern(const Shape& shape, const Capacity& capacity) {
+  ShapeKey key{shape.hash(), 0};
+  while (const auto found = shape_index_.find(key)) {
+    if (shapes_[*found].shape == shape) return *found;
+    ++key.nth;
+  }
+  ShapeId id = static_cast<ShapeId>(shapes_.size());
+  if (free_shapes_.empty()) {
+    shapes_.emplace_back();
+  } else {
+    id = free_shapes_.back();
+    free_shapes_.pop_back();
+  }
+  ShapeRecord& record = shapes_[id];
+  record.shape = shape;
+  record.choices = choices_for(shape, capacity);
+  record.charge = charge_at_least(shape, capacity, shape.tasks_min);
+  record.machine_version = capacity.machine_version();
+  shape_index_.insert(key, id);
+  live_shapes_.insert(id);
+  return id;
+}
+
+void Waiting::refresh_shapes(const Capacity& capacity) {
+  for (uint32_t id = live_shapes_.next(0); id != BitSet::kNone; id = live_shapes_.next(id + 1)) {
+    ShapeRecord& record = shapes_[id];
+    if (record.machine_version == capacity.machine_version()) continue;
+    record.choices = choices_for(record.shape, capacity);
+    record.charge = charge_at_least(record.shape, capacity, record.shape.tasks_min);
+    record.machine_version = capacity.machine_version();
+    record.cache.clear();
+  }
+}
+
+void Waiting::forget_shape(ShapeId id) {
+  // Those of equal hash that were interned later move up, or they would not be found any more.
+  ShapeKey key{shapes_[id].shape.hash(), 0};
+  while (shape_index_.find(key) != id) ++key.nth;
+  shape_index_.erase(key);
+  for (ShapeKey later{key.hash, key.nth + 1}; const auto found = shape_index_.find(later); ++later.nth) {
+    const ShapeId moved = *found;
+    shape_index_.erase(later);
+    shape_index_.insert(key, moved);
+    ++key.nth;
+  }
+  shapes_[id] = ShapeRecord{};
+  live_shapes_.erase(id);
+  closed_.erase(id);
+  held_back_.erase(id);
+  free_shapes_.push_back(id);
+}
+
+ClassId Waiting::class_for(ShapeId shape, int64_t duration) {
+  for (const ClassId id : shapes_[shape].classes) {
+    if (classes_[id].duration == duration) return id;
+  }
+  ClassId id = static_cast<ClassId>(classes_.size());
+  if (free_classes_.empty()) {
+    classes_.emplace_back();
+  } else {
+    id = free_classes_.back();
+    free_classes_.pop_back();
+  }
+  classes_[id] = {shape, duration, 0};
+  shapes_[shape].classes.push_back(id);
+  if (!closed_.contains(shape)) open_.insert(id);
+  return id;
+}
+
+GroupId Waiting::group_for(GroupKey key) {
+  if (const auto found = group_index_.find(key)) return *found;
+  GroupId id = 0;
+  if (free_groups_.empty()) {
+    groups_.emplace_back();
+    id = static_cast<GroupId>(groups_.size());
+  } else {
+    id = free_groups_.back();
+    free_groups_.pop_back();
+  }
+  Group& group = groups_[id - 1];
+  group = Group{};
+  group.key = key;
+  group.job_class = class_for(key.shape, key.time_limit + key.grace);
+  ++shapes_[key.shape].groups;
+  ++classes_[group.job_class].groups;
+  group_index_.insert(key, id);
+  ++groups_in_use_;
+  return id;
+}
+
+void Waiting::join(GroupId id, JobId job, int64_t aged, QueueTree& queues) {
+  Group& group = groups_[id - 1];
+  Queue& queue = queues.at(group.key.queue);
+  const bool is_new = group.jobs.empty();
+  const bool is_first = is_new || job < group.jobs.front();
+  if (!is_new && is_first) queue.heads.erase(head_of(group));
+  group.jobs.insert(job);
+  if (is_first) {
+    queue.heads.emplace(head_of(group), id);
+    queues.heads_changed(group.key.queue);
+    set_age(group, {aged, job, id});
+  }
+  if (is_new) queues.show_class(group.key.queue, group.job_class);
+  // One more than those that were claimed for.
+  if (group.parked == Parked::claimed) unpark(id, queues);
+}
+
+void Waiting::take_job(Group& group, GroupId id, JobId job, QueueTree& queues) {
+  auto& heads = queues.at(group.key.queue).heads;
+  const bool is_first = group.jobs.front() == job;
+  if (is_first) {
+    heads.erase(head_of(group));
+    queues.heads_changed(group.key.queue);
+  }
+  group.jobs.erase(job);
+  if (is_first && !group.jobs.empty()) heads.emplace(head_of(group), id);
+}
+
+void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {
+  if (group.parked == Parked::no) {
+    queues.hide_class(group.key.queue, group.job_class);
+    shapes_[group.key.shape].by_age.erase(group.age);
+  } else {
+    parked_.erase(parking(group, id));
+  }
+  group_index_.erase(group.key);
+  ShapeRecord& shape = shapes_[group.key.shape];
+  if (--classes_[group.job_class].groups == 0) {
+    std::erase(shape.classes, group.job_class);
+    open_.erase(group.job_class);
+    free_classes_.push_back(group.job_class);
+  }
+  if (--shape.groups == 0) forget_shape(group.key.shape);
+  group.jobs = JobLine{};
+  free_groups_.push_back(id);
+  --groups_in_use_;
+}
+
+void Waiting::set_age(Group& group, std::tuple<int64_t, JobId, GroupId> age) {
+  if (group.age == age) return;
+  auto& by_age = shapes_[group.key.shape].by_age;
+  if (group.parked == Parked::no) {
+    by_age.erase(group.age);
+    by_age.insert(age);
+  }
+  group.age = age;
+}
+
+void Waiting::park(GroupId id, Parked why, QueueIndex bound, QueueTree& queues) {
+  Group& group = groups_[id - 1];
+  TRANCHE_ASSERT(group.parked == Parked::no);
+  group.parked = why;
+  group.parked_at = bound;
+  queues.hide_class(group.key.queue, group.job_class);
+  shapes_[group.key.shape].by_age.erase(group.age);
+  parked_.insert(parking(group, id));
+}
+
+std::tuple<Parked, uint64_t, GroupId> Waiting::parking(const Group& group, GroupId id) {
+  uint64_t where = 0;
+  if (group.parked == Parked::bound) where = group.parked_at;
+  if (group.parked == Parked::array) where = group.key.capped_array.value();
+  return {group.parked, where, id};
+}
+
+void Waiting::unpark(GroupId id, QueueTree& queues) {
+  Group& group = groups_[id - 1];
+  parked_.erase(parking(group, id));
+  group.parked = Parked::no;
+  queues.show_class(group.key.queue, group.job_class);
+  shapes_[group.key.shape].by_age.insert(group.age);
+}
+
+void Waiting::unpark_where(Parked why, uint64_t where, QueueTree& queues) {
+  while (true) {
+    const auto next = parked_.lower_bound({why, where, 0});
+    if (next == parked_.end() || std::get<0>(*next) != why || std::get<1>(*next) != where) return;
+    unpark(std::get<2>(*next), queues);
+  }
+}
+
+void Waiting::unpark_bound(QueueIndex bound, QueueTree& queues) {
+  unpark_where(Parked::bound, bound, queues);
+}
+void Waiting::unpark_array(ArrayId array, QueueTree& queues) {
+  unpark_where(Parked::array, array.value(), queues);
+}
+void Waiting::unpark_passing(QueueTree& queues) {
+  unpark_where(Parked::claimed, 0, queues);
+  unpark_where(Parked::kept_out, 0, queues);
+}
+
+void Waiting::unpark_all(QueueTree& queues) {
+  while (!parked_.empty()) unpark(std::get<2>(*parked_.begin()), queues);
+}
+
+void Waiting::open_all() {
+  for (uint32_t id = live_shapes_.next(0); id != BitSet::kNone; id = live_shapes_.next(id + 1)) {
+    for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
+    closed_.erase(id);
+    held_back_.erase(id);
+  }
+}
+
+void Waiting::close_shape(ShapeId id) {
+  for (const ClassId job_class : shapes_[id].classes) open_.erase(job_class);
+  closed_.insert(id);
+}
+
+void Waiting::close_longer(ShapeId id, int64_t duration) {
+  for (const ClassId job_class : shapes_[id].classes) {
+    if (classes_[job_class].duration >= duration) open_.erase(job_class);
+  }
+  held_back_.insert(id);
+}
+
+void Waiting::open_shape(ShapeId id) {
+  for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
+  closed_.erase(id);
+  held_back_.erase(id);
+}
+
+void Waiting::open_held_back() {
+  for (uint32_t id = held_back_.next(0); id != BitSet::kNone; id = held_back_.next(id + 1)) {
+    held_back_.erase(id);
+    if (closed_.contains(id)) continue;
+    for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
+  }
+}
+
+size_t Waiting::bytes() const {
+  size_t sum = groups_.capacity() * sizeof(Group) + shapes_.capacity() * sizeof(ShapeRecord) +
+               classes_.capacity() * sizeof(DurationClass) + group_index_.bytes() + shape_index_.bytes();
+  for (const Group& group : groups_) sum += group.jobs.bytes();
+  for (const ShapeRecord& shape : shapes_)
+    sum += shape.cache.bytes() + shape.by_age.size() * (sizeof(std::tuple<int64_t, JobId, GroupId>) + 40);
+  return sum;
+}
+
+}  // namespace tranche::scheduler

@@ -1,0 +1,181 @@
+// Ready jobs, arranged so that a job that cannot start costs nothing.
+//
+// Jobs that differ in nothing that decides whether and where they start are one *group*. Groups of one shape
+// share what is known about the shape: where it may go, and whether there is room for it. A *class* is a
+// shape together with how long it may hold what it gets, which decides whether it may pass a reservation.
+// A class is open as long as one of its jobs might start; it is closed when that was tried in vain, and
+// opened again when room of its kind appears. A single group is parked when a bound of its queue or its array
+// keeps it, until that bound moves.
+//
+// What is open or parked is knowledge, not state: a closed class is one whose trial would fail. With all of
+// them open, as after a restart, the decisions are the same.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "scheduler/gang.h"
+#include "scheduler/queue_tree.h"
+
+namespace tranche::scheduler {
+
+using ShapeId = uint32_t;
+using ClassId = uint32_t;
+
+// Ascending ids, cheap to take from the front and to add to the back.
+class JobLine {
+ public:
+  bool empty() const { return head_ == ids_.size(); }
+  size_t size() const { return ids_.size() - head_; }
+  JobId front() const { return ids_[head_]; }
+  std::vector<JobId>::const_iterator begin() const {
+    return ids_.begin() + static_cast<std::ptrdiff_t>(head_);
+  }
+  std::vector<JobId>::const_iterator end() const { return ids_.end(); }
+  void insert(JobId id);
+  void erase(JobId id);
+  size_t bytes() const { return ids_.capacity() * sizeof(JobId); }
+
+ private:
+  std::vector<JobId> ids_;
+  size_t head_ = 0;
+};
+
+// Everything but the shape that makes jobs of a queue differ.
+struct GroupKey {
+  QueueIndex queue = kRootQueue;
+  int64_t first = 0;
+  int32_t priority = 0;
+  bool preemptible = true;
+  int64_t time_limit = 0;
+  int64_t grace = 0;
+  ArrayId capped_array;  // of an array that may run only so many at a time
+  ShapeId shape = 0;
+  bool operator==(const GroupKey&) const = default;
+};
+
+// Where a job of the group stands in its queue's order.
+HeadKey head_key(const GroupKey& key, JobId job);
+
+enum class Parked : uint8_t { no, bound, array, claimed, kept_out };
+
+struct Group {
+  GroupKey key;
+  ClassId job_class = 0;
+  JobLine jobs;
+  Parked parked = Parked::no;
+  QueueIndex parked_at = kRootQueue;        // whose bound it is
+  std::tuple<int64_t, JobId, GroupId> age;  // as it stands in ShapeRecord::by_age
+};
+
+struct ShapeRecord {
+  Shape shape;
+  uint32_t groups = 0;
+  std::vector<ClassId> classes;
+  std::vector<TypeChoice> choices;
+  MilliGpu charge;                        // at least, for tasks_min tasks
+  uint64_t machine_version = UINT64_MAX;  // that the two are of
+  mutable ScoreCache cache;
+  // Groups that are not parked, the one that has waited longest first (backfill.h).
+  std::set<std::tuple<int64_t, JobId, GroupId>> by_age;
+};
+
+struct DurationClass {
+  ShapeId shape = 0;
+  int64_t duration = 0;  // time limit and grace
+  uint32_t groups = 0;
+};
+
+class Waiting {
+ public:
+  Group& group(GroupId id) { return groups_[id - 1]; }
+  const Group& group(GroupId id) const { return groups_[id - 1]; }
+  const ShapeRecord& shape(ShapeId id) const { return shapes_[id]; }
+  ShapeRecord& shape(ShapeId id) { return shapes_[id]; }
+  const DurationClass& duration_class(ClassId id) const { return classes_[id]; }
+  size_t size() const { return groups_in_use_; }
+  bool empty() const { return groups_in_use_ == 0; }
+  const std::vector<Group>& groups() const { return groups_; }
+  const BitSet& live_shapes() const { return live_shapes_; }
+  const BitSet& open() const { return open_; }
+
+  // Interns the shape; it is forgotten with its last group.
+  ShapeId intern(const Shape& shape, const Capacity& capacity);
+  // The group of the key, made if there is none; it must get a job at once.
+  GroupId group_for(GroupKey key);
+  // Adds or takes a ready job, and keeps the queue's heads, classes and waiting charge. `aged` is the job's
+  // place among those that wait (see by_age). `leave` does not touch the waiting charge.
+  void join(GroupId id, JobId job, int64_t aged, QueueTree& queues);
+  // `next_aged` of the job that becomes the group's first, if any.
+  template <class AgeOf>
+  void leave(GroupId id, JobId job, AgeOf age_of, QueueTree& queues) {
+    Group& group = groups_[id - 1];
+    take_job(group, id, job, queues);
+    if (group.jobs.empty()) return retire(group, id, queues);
+    const JobId first = group.jobs.front();
+    if (std::get<1>(group.age) != first) set_age(group, {age_of(first), first, id});
+  }
+
+  void park(GroupId id, Parked why, QueueIndex bound, QueueTree& queues);
+  void unpark_bound(QueueIndex bound, QueueTree& queues);
+  void unpark_array(ArrayId array, QueueTree& queues);
+  // Those that were parked for one walk only.
+  void unpark_passing(QueueTree& queues);
+  void unpark_all(QueueTree& queues);
+
+  // What is known about room.
+  void open_all();
+  void close_shape(ShapeId id);
+  // The jobs of the shape that hold what they get for `duration` or longer.
+  void close_longer(ShapeId id, int64_t duration);
+  bool is_closed(ShapeId id) const { return closed_.contains(id); }
+  const BitSet& closed() const { return closed_; }
+  void open_shape(ShapeId id);
+  // Opens what a reservation alone had closed.
+  void open_held_back();
+  // What the machine has changed: brings choices and charges of all shapes up to date.
+  void refresh_shapes(const Capacity& capacity);
+
+  size_t bytes() const;
+
+ private:
+  struct KeyHash {
+    uint64_t operator()(const GroupKey& key) const;
+  };
+  struct ShapeKey {
+    uint64_t hash = 0;
+    uint32_t nth = 0;  // among shapes of equal hash
+    bool operator==(const ShapeKey&) const = default;
+  };
+  struct ShapeKeyHash {
+    uint64_t operator()(const ShapeKey& key) const { return mix_bits(key.hash + key.nth); }
+  };
+
+  void take_job(Group& group, GroupId id, JobId job, QueueTree& queues);
+  void retire(Group& group, GroupId id, QueueTree& queues);
+  void set_age(Group& group, std::tuple<int64_t, JobId, GroupId> age);
+  ClassId class_for(ShapeId shape, int64_t duration);
+  static std::tuple<Parked, uint64_t, GroupId> parking(const Group& group, GroupId id);
+  void unpark(GroupId id, QueueTree& queues);
+  void unpark_where(Parked why, uint64_t where, QueueTree& queues);
+  void forget_shape(ShapeId id);
+
+  std::vector<Group> groups_;
+  std::vector<GroupId> free_groups_;
+  size_t groups_in_use_ = 0;
+  FlatIndex<GroupKey, KeyHash> group_index_;
+  std::vector<ShapeRecord> shapes_;
+  std::vector<ShapeId> free_shapes_;
+  FlatIndex<ShapeKey, ShapeKeyHash> shape_index_;
+  BitSet live_shapes_;
+  std::vector<DurationClass> classes_;
+  std::vector<ClassId> free_classes_;
+  BitSet open_;       // classes
+  BitSet closed_;     // shapes without room
+  BitSet held_back_;  // shapes some of whose classes a reservation closed
+  std::set<std::tuple<Parked, uint64_t, GroupId>> parked_;  // why, by which queue or array
+};
+
+}  // namespace tranche::scheduler
