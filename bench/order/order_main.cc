@@ -80,20 +80,21 @@ Result<void> print_kth(const std::string& path) {
   return {};
 }
 
-Result<void> run(const std::string& folder) {
-  TRY(print_muri(folder + "/muri-sigcomm22"));
-  return print_kth(folder + "/kth-sp2-1996/KTH-SP2.swf.gz");
+Result<void> run(const std::string& which, const std::string& folder) {
+  if (which != "kth") TRY(print_muri(folder + "/muri-sigcomm22"));
+  if (which != "muri") TRY(print_kth(folder + "/kth-sp2-1996/KTH-SP2.swf.gz"));
+  return {};
 }
 
 }  // namespace
 }  // namespace tranche::bench
 
 int main(int count, char** words) {
-  if (count != 2) {
-    std::fputs("write: bench-order TRACES\n", stderr);
+  if (count != 2 && count != 3) {
+    std::fputs("write: bench-order [muri|kth] TRACES\n", stderr);
     return 2;
   }
-  const auto done = tranche::bench::run(words[1]);
+  const auto done = tranche::bench::run(count == 3 ? words[1] : "", words[count - 1]);
   if (done) return 0;
   std::fprintf(stderr, "%s\n", done.error().message().c_str());
   return 1;

@@ -22,24 +22,14 @@ SchedulerOrderFigures run_scheduler_order(const std::vector<replay::SwfJob>& job
   node.cpu = MilliCpu(processors * 1000);
   node.memory = MiB(1'000'000);
   simulation.add(kBegin, NodeAdded{node});
-  for (int64_t i = 0; i < processors; ++i) {
-    Gpu gpu;
-    gpu.id = GpuId(static_cast<uint32_t>(i + 1));
-    gpu.node = node.id;
-    gpu.uuid = "GPU-" + std::to_string(i);
-    gpu.index = static_cast<uint32_t>(i);
-    gpu.type = "processor";
-    gpu.memory_usable = MiB(1000);
-    simulation.add(kBegin, GpuAdded{gpu});
-  }
   for (size_t i = 0; i < jobs.size(); ++i) {
     JobSpec spec;
     const auto uid = static_cast<uint32_t>(std::max<int64_t>(jobs[i].user, 0) + 1000);
-    spec.owner = {uid, uid, "u" + std::to_string(uid)};
+    // One queue for all: the literature's order is that of arrival. Users stay apart by uid.
+    spec.owner = {uid, uid, "all"};
     spec.queue = "default/all";
-    spec.owner.user = "all";
     spec.preemptible = false;
-    spec.task.gpu.count = static_cast<uint32_t>(jobs[i].processors);
+    spec.task.cpu = MilliCpu(jobs[i].processors * 1000);
     spec.time_limit = Duration(jobs[i].requested_s * kSecond.count());
     simulation.set_work(JobId(i + 1), Duration(jobs[i].run_s * kSecond.count()));
     simulation.add(kBegin + kSecond + Duration(jobs[i].submit_s * kSecond.count()),

@@ -5,6 +5,7 @@
 // makes of it under the policy that was recorded (its own error, so to say), and what it makes of it under
 // FILE.
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <string_view>
 
@@ -66,16 +67,26 @@ Result<replay::RecordedHistory> read_database(const std::string& path) {
     stored.version = static_cast<uint32_t>(rows.column_int64(3));
     stored.event = rows.column_text(4);
     stored.decisions = rows.column_text(5);
-    TRY_ASSIGN(const JournalRow row, decode_stored_row(stored));
-    TRY(reader.take(row));
+    const auto row = decode_stored_row(stored);
+    if (!row)
+      return fail(row.error().code(),
+                  path + ", row " + std::to_string(stored.seq) + ": " + row.error().message());
+    TRY(reader.take(*row));
   }
+}
+
+bool is_database(const std::string& path) {
+  std::string begin(kDatabaseMagic.size(), '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin == kDatabaseMagic;
 }
 
 Result<replay::RecordedHistory> read_history(std::string path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) path += "/journal.db";
+  if (is_database(path)) return read_database(path);
   TRY_ASSIGN(const std::string text, replay::read_trace_text(path));
-  if (std::string_view(text).starts_with(kDatabaseMagic)) return read_database(path);
   return replay::read_history_lines(text);
 }
 

@@ -77,8 +77,58 @@ void ScenarioAudit::stopped(const Stop& stop) {
     violations.push_back("job " + name(job) + " is not preemptible and inside its quota, and was evicted");
   if (!stop.beneficiary.is_set()) {
     violations.push_back("job " + name(job) + " was evicted for nobody");
-  } else {
-    beneficiaries_.insert(stop.beneficiary);
+    return;
+  }
+  if (victims_.empty()) held_before_ = held_;
+  victims_.insert(job);
+  beneficiaries_.insert(stop.beneficiary);
+}
+
+int64_t ScenarioAudit::tasks_on(const Node& node, const JobSpec& spec, const std::set<JobId>& evicted) const {
+  const GpuRequest& request = spec.task.gpu;
+  int64_t slots = 0;
+  for (const Gpu& gpu : cluster_.gpus) {
+    if (gpu.node != node.id) continue;
+    int64_t compute = kWholeGpu.count();
+    int64_t memory = gpu.memory_usable.count();
+    for (const auto& [task, held] : held_before_) {
+      if (evicted.contains(task.job)) continue;
+      for (const Slice& slice : held.slices) {
+        if (slice.gpu != gpu.id) continue;
+        compute -= slice.compute.count();
+        memory -= slice.memory.count();
+      }
+    }
+    const bool is_idle = compute == kWholeGpu.count() && memory == gpu.memory_usable.count();
+    const int64_t by_compute = request.compute.count() > 0 ? compute / request.compute.count() : INT32_MAX;
+    const int64_t by_memory = request.memory.count() > 0 ? memory / request.memory.count() : INT32_MAX;
+    slots += request.kind == SliceKind::whole ? int64_t{is_idle} : std::min(by_compute, by_memory);
+  }
+  return request.count == 0 ? INT32_MAX : slots / int64_t{request.count};
+}
+
+bool ScenarioAudit::fits_without(JobId claimant, const std::set<JobId>& evicted) const {
+  const JobSpec& spec = placed(claimant).spec;
+  int64_t tasks = 0;
+  for (const Node& node : cluster_.nodes) tasks += tasks_on(node, spec, evicted);
+  return tasks >= spec.tasks_min;
+}
+
+// By room alone, so only where one job gained and no bound of a queue can have been why: an account of its
+// own of what every rule together needs would be another scheduler.
+void ScenarioAudit::judge_victims() {
+  if (beneficiaries_.size() != 1 || victims_.size() < 2) return;
+  const JobId claimant = *beneficiaries_.begin();
+  const JobSpec& spec = placed(claimant).spec;
+  const bool is_bounded = std::any_of(
+      cluster_.policy.queues.begin(), cluster_.policy.queues.end(),
+      [&](const QueuePolicy& queue) { return queue.limit || (!spec.preemptible && queue.quota); });
+  if (is_bounded || (spec.task.gpu.kind != SliceKind::whole && spec.task.gpu.count > 1)) return;
+  for (const JobId victim : victims_) {
+    std::set<JobId> others = victims_;
+    others.erase(victim);
+    if (fits_without(claimant, others))
+      violations.push_back("job " + name(victim) + " was evicted and need not have been");
   }
 }
 
@@ -94,6 +144,7 @@ void ScenarioAudit::released(const TaskKey& task) {
 }
 
 void ScenarioAudit::quiet() {
+  judge_victims();
   for (const JobId job : beneficiaries_) {
     if (!started_.contains(job))
       violations.push_back("room was made for job " + name(job) + ", and it did not start");

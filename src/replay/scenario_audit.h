@@ -1,6 +1,7 @@
 // What must hold in every scenario whatever its table expects, judged from starts and stops alone: no device
 // beyond what it has, no gang in part once all is quiet, no queue beyond its limit, no eviction without
-// somebody who gains by it, nothing non-preemptible evicted inside its queue's quota.
+// somebody who gains by it, no victim that was not needed, nothing non-preemptible evicted inside its queue's
+// quota.
 //
 // An account of its own; it shares nothing with the scheduler.
 #pragma once
@@ -32,6 +33,9 @@ class ScenarioAudit {
     MilliGpu charge;
   };
   void charge(JobId job, MilliGpu amount);
+  void judge_victims();
+  bool fits_without(JobId claimant, const std::set<JobId>& evicted) const;
+  int64_t tasks_on(const Node& node, const JobSpec& spec, const std::set<JobId>& evicted) const;
   bool is_inside_quota(JobId job) const;
   const PlacedJob& placed(JobId job) const { return cluster_.jobs[job.value() - 1]; }
   std::string name(JobId job) const { return scenario_.jobs[placed(job).job].name; }
@@ -45,6 +49,8 @@ class ScenarioAudit {
   std::map<std::string, MilliGpu> used_fixed_;     // of it, not preemptible
   std::set<JobId> started_;
   std::set<JobId> beneficiaries_;
+  std::set<JobId> victims_;
+  std::map<TaskKey, Held> held_before_;  // when the first eviction was decided
 };
 
 }  // namespace tranche::replay
