@@ -15,7 +15,7 @@
 namespace tranche::emulator {
 namespace {
 
-constexpr uint64_t kMebibytes = uint64_t{1} << 20;
+constexpr uint64_t kInstanceMebibytes = uint64_t{1} << 20;
 constexpr uint32_t k1g = 19, k1gMedia = 20, k1gDouble = 15, k2g = 14, k3g = 9, k4g = 5,
                    k7g = 0;  // profile ids
 
@@ -181,7 +181,7 @@ TEST_F(MigTest, ComputeInstancesDivideTheMultiprocessorsAndShareTheMemory) {
   ASSERT_EQ(devices.size(), 3u);
   for (const MigDeviceInfo& device : devices) {
     EXPECT_EQ(device.multiprocessors, 16u);
-    EXPECT_EQ(device.memory_bytes, 40448 * kMebibytes);
+    EXPECT_EQ(device.memory_bytes, 40448 * kInstanceMebibytes);
     EXPECT_EQ(device.name, "1c.3g.40gb");
   }
 }
@@ -199,11 +199,11 @@ TEST_F(MigTest, MemoryIsHeldByTheInstance) {
   ASSERT_TRUE(slot);
   const MigDeviceInfo device = whole_device(0, k1g, 0);
   model_->use_mig_device(*slot, device);
-  EXPECT_EQ(model_->free_bytes(0), 4864 * kMebibytes) << "not the board's 40 GiB";
-  EXPECT_TRUE(model_->add_context(*slot, 0, 300 * kMebibytes));
-  EXPECT_TRUE(model_->charge(*slot, 0, 4564 * kMebibytes));
+  EXPECT_EQ(model_->free_bytes(0), 4864 * kInstanceMebibytes) << "not the board's 40 GiB";
+  EXPECT_TRUE(model_->add_context(*slot, 0, 300 * kInstanceMebibytes));
+  EXPECT_TRUE(model_->charge(*slot, 0, 4564 * kInstanceMebibytes));
   EXPECT_FALSE(model_->charge(*slot, 0, 1));
-  EXPECT_EQ(model_->used_bytes(0, device.gpu_instance), 4864 * kMebibytes);
+  EXPECT_EQ(model_->used_bytes(0, device.gpu_instance), 4864 * kInstanceMebibytes);
   EXPECT_EQ(model_->used_bytes(0, device.gpu_instance + 1), 0u);
   const auto processes = model_->processes(0);
   ASSERT_EQ(processes.size(), 1u);
