@@ -20,7 +20,7 @@ TEST(Check, RefusesWhatCanNeverRunAndSaysWhatThereIs) {
   World world;
   world.add_node(4);
   EXPECT_TRUE(world.scheduler.check(spec_of({}), {}).has_value());
-  EXPECT_CONTAINS(refusal(world, {.gpus = 9}, ErrorCode::never_fits), "there is 4 GPUs of type h100-80");
+  EXPECT_CONTAINS(refusal(world, {.gpus = 9}, ErrorCode::never_fits), "there are 4 GPUs of type h100-80");
   EXPECT_CONTAINS(refusal(world, {.type = "a100"}, ErrorCode::never_fits), "installed types: h100-80");
   EXPECT_CONTAINS(refusal(world, {.milli = 1001}, ErrorCode::never_fits), "at most 1 GPU");
   EXPECT_CONTAINS(refusal(world, {.gpu_memory = 90'000}, ErrorCode::never_fits), "usable");

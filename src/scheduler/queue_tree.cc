@@ -179,6 +179,21 @@ void QueueTree::priorities_changed(QueueIndex index) {
   if (!is_inverted) inverted_.erase(index);
 }
 
+void QueueTree::show_class(QueueIndex index, uint32_t job_class) {
+  for (const QueueIndex at : path_to_root(index)) {
+    Queue& queue = queues_[at];
+    if (queue.groups_of_class.size() <= job_class) queue.groups_of_class.resize(size_t{job_class} + 1);
+    if (queue.groups_of_class[job_class]++ == 0) queue.classes.insert(job_class);
+  }
+}
+
+void QueueTree::hide_class(QueueIndex index, uint32_t job_class) {
+  for (const QueueIndex at : path_to_root(index)) {
+    Queue& queue = queues_[at];
+    if (--queue.groups_of_class[job_class] == 0) queue.classes.erase(job_class);
+  }
+}
+
 void QueueTree::heads_changed(QueueIndex index) {
   priorities_changed(index);
   for (const QueueIndex at : path_to_root(index)) {
