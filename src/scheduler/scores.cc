@@ -134,8 +134,8 @@ int64_t Scores::fragmentation(const int64_t* residues, const TypeIndex* types, s
 
 int Scores::of_gpu(const Shape& shape, const NodeRoom& room, size_t wanted) const {
   if (targets_.empty()) return kNeutral;
-  std::array<int64_t, kGpusScored> residues;
-  std::array<TypeIndex, kGpusScored> types;
+  std::array<int64_t, kGpusScored> residues{};
+  std::array<TypeIndex, kGpusScored> types{};
   size_t gpus = 0;
   size_t at = kGpusScored;
   for (size_t g = 0; g < room.gpus.size() && gpus < kGpusScored; ++g) {
@@ -166,8 +166,8 @@ int Scores::of_node(const Shape& shape, TypeIndex type, const NodeRoom& room) co
     }
     return best;
   }
-  std::array<int64_t, kGpusScored> residues;
-  std::array<TypeIndex, kGpusScored> types;
+  std::array<int64_t, kGpusScored> residues{};
+  std::array<TypeIndex, kGpusScored> types{};
   size_t gpus = 0;
   for (size_t g = 0; g < room.gpus.size() && gpus < kGpusScored; ++g) {
     const GpuRoom& gpu = room.gpus[g];
