@@ -320,6 +320,7 @@ if __name__ == "__main__":
     scenario.main(policy="""
 [policy]
 minimum_runtime = "1s"
+half_life = "10s"
 [queue."lab"]
 [queue."fair"]
 [queue."physics"]

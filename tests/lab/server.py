@@ -180,7 +180,7 @@ class Server:
         try:
             with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
                 return file.read().rsplit(")", 1)[1].split()[0] == "Z"
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             return True
 
     def journal(self):

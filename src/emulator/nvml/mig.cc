@@ -88,7 +88,7 @@ NVML_EXPORT Return nvmlDeviceIsMigDeviceHandle(Device* device, uint32_t* is_inst
 }
 
 NVML_EXPORT Return nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device* instance, Device** device) {
-  if (!is_mig_device(instance)) return Return::invalid_argument;
+  if (!is_mig_device(instance)) return with_session([](const Session&) { return Return::invalid_argument; });
   return with_mig_device(instance, [&](const Gpu& gpu, const MigDeviceInfo&) {
     if (device == nullptr) return Return::invalid_argument;
     *device = device_of_gpu(gpu.number);

@@ -89,7 +89,7 @@ Return with_profile_id(Device* device, uint32_t id, Body body) {
 template <class Body>
 Return with_instance(const GpuInstance* handle, Body body) {
   const std::optional<MigPlace> place = place_of(handle);
-  if (!place) return Return::invalid_argument;
+  if (!place) return with_session([](const Session&) { return Return::invalid_argument; });
   return with_gpu(device_of_gpu(place->gpu), [&](const Gpu& gpu) {
     const MigBoard* const board = gpu.model.mig(gpu.number);
     const SharedMig layout = gpu.model.mig_layout(gpu.number);
@@ -243,7 +243,7 @@ NVML_EXPORT Return nvmlDeviceCreateGpuInstance(Device* device, uint32_t id, GpuI
 }
 NVML_EXPORT Return nvmlDeviceCreateGpuInstanceWithPlacement(Device* device, uint32_t id,
                                                             const void* placement, GpuInstance** instance) {
-  if (placement == nullptr) return Return::invalid_argument;
+  if (placement == nullptr) return with_session([](const Session&) { return Return::invalid_argument; });
   return create(device, id, static_cast<const Placement*>(placement), instance);
 }
 
@@ -365,7 +365,7 @@ NVML_EXPORT Return nvmlGpuInstanceCreateComputeInstance(GpuInstance* handle, uin
 NVML_EXPORT Return nvmlGpuInstanceCreateComputeInstanceWithPlacement(GpuInstance* handle, uint32_t id,
                                                                      const void* placement,
                                                                      ComputeInstance** instance) {
-  if (placement == nullptr) return Return::invalid_argument;
+  if (placement == nullptr) return with_session([](const Session&) { return Return::invalid_argument; });
   return create_compute(handle, id, static_cast<const Placement*>(placement), instance);
 }
 
@@ -395,7 +395,7 @@ NVML_EXPORT Return nvmlGpuInstanceGetComputeInstanceById(GpuInstance* handle, ui
 
 NVML_EXPORT Return nvmlComputeInstanceDestroy(ComputeInstance* handle) {
   const std::optional<MigPlace> place = place_of(handle);
-  if (!place) return Return::invalid_argument;
+  if (!place) return with_session([](const Session&) { return Return::invalid_argument; });
   return with_gpu(device_of_gpu(place->gpu), [&](const Gpu& gpu) {
     if (!may_change_mig()) return Return::no_permission;
     return return_of(
@@ -405,7 +405,7 @@ NVML_EXPORT Return nvmlComputeInstanceDestroy(ComputeInstance* handle) {
 
 NVML_EXPORT Return nvmlComputeInstanceGetInfo_v2(ComputeInstance* handle, void* info) {
   const std::optional<MigPlace> place = place_of(handle);
-  if (!place) return Return::invalid_argument;
+  if (!place) return with_session([](const Session&) { return Return::invalid_argument; });
   return with_instance(gpu_instance_handle(place->gpu, place->gpu_instance),
                        [&](const Gpu&, const MigBoard&, const SharedGpuInstance& parent) {
                          if (info == nullptr) return Return::invalid_argument;
