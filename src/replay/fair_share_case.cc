@@ -4,7 +4,7 @@
 #include <map>
 
 #include "replay/json_input.h"
-#include "scheduler/fairness.h"
+#include "scheduler/queue_tree.h"
 
 namespace tranche::replay {
 namespace {
@@ -73,25 +73,6 @@ Result<FairShareCase> read_case(json::Value value) {
   return result;
 }
 
-// What each queue is entitled to. The division is a function of its own or a member of the tree, by the
-// version of the scheduler; it is the scheduler's either way.
-template <class Tree>
-std::vector<int64_t> entitled_of(Tree& tree, const std::vector<MilliGpu>& waiting, MilliGpu amount,
-                                 Time now) {
-  std::vector<int64_t> entitled;
-  if constexpr (requires { tree.divide(amount); }) {
-    for (size_t i = 1; i < waiting.size(); ++i)
-      tree.add_waiting(static_cast<scheduler::QueueIndex>(i), waiting[i]);
-    tree.divide(amount);
-    for (size_t i = 0; i < waiting.size(); ++i)
-      entitled.push_back(tree.at(static_cast<scheduler::QueueIndex>(i)).entitled.count());
-  } else {
-    for (const auto& share : compute_shares(tree, waiting, amount, now))
-      entitled.push_back(share.entitled.count());
-  }
-  return entitled;
-}
-
 // The scheduler's division, on a tree of one level. Its unit of amount is then a micro-unit.
 std::vector<int64_t> divide(const FairShareCase& fair) {
   Policy policy;
@@ -108,22 +89,23 @@ std::vector<int64_t> divide(const FairShareCase& fair) {
     paths[static_cast<size_t>(&queue - fair.queues.data())] = made.path;
     if (queue.deserved >= 0 && !fair.surplus_only) made.quota = MilliGpu(queue.deserved);
     if (queue.limit >= 0) made.limit = MilliGpu(queue.limit - (fair.surplus_only ? queue.already_given : 0));
-    made.weight = std::max<int64_t>(queue.weight, 1);
+    made.weight = queue.weight;
     made.priority = static_cast<int32_t>(queue.priority);
     policy.queues.push_back(made);
   }
   scheduler::QueueTree tree;
   const Time now(kSecond.count());
   tree.configure(policy, now);
-  std::vector<MilliGpu> waiting(tree.size());
   for (size_t i = 0; i < paths.size(); ++i) {
     const FairShareQueue& queue = fair.queues[i];
-    waiting[*tree.find(paths[i])] = MilliGpu(queue.request - (fair.surplus_only ? queue.already_given : 0));
+    tree.add_waiting(*tree.find(paths[i]),
+                     MilliGpu(queue.request - (fair.surplus_only ? queue.already_given : 0)));
   }
-  const std::vector<int64_t> entitled = entitled_of(tree, waiting, MilliGpu(fair.total), now);
+  tree.divide(MilliGpu(fair.total));
   std::vector<int64_t> result;
   for (size_t i = 0; i < paths.size(); ++i) {
-    result.push_back(entitled[*tree.find(paths[i])] + (fair.surplus_only ? fair.queues[i].already_given : 0));
+    result.push_back(tree.at(*tree.find(paths[i])).entitled.count() +
+                     (fair.surplus_only ? fair.queues[i].already_given : 0));
   }
   return result;
 }

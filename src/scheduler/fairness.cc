@@ -109,19 +109,6 @@ void water_fill(std::vector<Claimant>& claimants, int64_t amount) {
   }
 }
 
-std::vector<Share> compute_shares(QueueTree queues, const std::vector<MilliGpu>& waiting, MilliGpu capacity,
-                                  Time now) {
-  queues.advance(now);
-  for (QueueIndex index = 0; index < waiting.size(); ++index) queues.add_waiting(index, waiting[index]);
-  queues.divide(capacity);
-  std::vector<Share> shares;
-  for (QueueIndex index = 0; index < queues.size(); ++index) {
-    const Queue& queue = queues.at(index);
-    shares.push_back({queue.demand, queue.fair, queue.entitled});
-  }
-  return shares;
-}
-
 void QueueTree::divide_again(QueueIndex index) {
   queues_[index].divide_again = true;
   for (QueueIndex at = index; at != kRootQueue;) {

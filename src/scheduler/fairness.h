@@ -24,14 +24,4 @@ struct Claimant {
 };
 void water_fill(std::vector<Claimant>& claimants, int64_t amount);
 
-// Shares of a tree as it would be with `waiting` charge in each queue, by index: for whoever asks about a
-// tree of its own. Result by index.
-struct Share {
-  MilliGpu demand;
-  MilliGpu fair;
-  MilliGpu entitled;
-};
-std::vector<Share> compute_shares(QueueTree queues, const std::vector<MilliGpu>& waiting, MilliGpu capacity,
-                                  Time now);
-
 }  // namespace tranche::scheduler
