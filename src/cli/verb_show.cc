@@ -111,6 +111,19 @@ void add_private(Page& page, const api::JobDetail& job) {
   if (job.stderr_path != job.stdout_path) page.line("Error", job.stderr_path.value_or(""));
 }
 
+// What it uses of its parts, while it runs.
+void add_shares(Page& page, const api::JobDetail& job) {
+  for (const api::ShareRow& share : job.shares) {
+    std::string text = "GPU " + std::to_string(share.gpu) + ": " + format_memory(share.charged) + " of " +
+                       format_memory(share.limit);
+    if (share.limit > share.guarantee) text += ", " + format_memory(share.guarantee) + " guaranteed";
+    if (share.owed.count() > 0) text += ", " + format_memory(share.owed) + " to be given back";
+    text += ", " + std::string(to_string(share.tier));
+    if (share.denied > 0) text += ", " + std::to_string(share.denied) + " requests refused";
+    page.line(job.tasks.size() > 1 ? "GPU memory " + std::to_string(share.rank) : "GPU memory", text);
+  }
+}
+
 std::string tasks_text(const Session& session, const api::JobDetail& job) {
   Table table({{.title = "  TASK", .right = true},
                {.title = "STATE"},
@@ -148,6 +161,7 @@ std::string job_page(const Session& session, const api::JobDetail& job) {
   Page page;
   add_heading(page, session, job);
   add_request(page, job);
+  add_shares(page, job);
   add_times(page, session, job);
   add_private(page, job);
   page.raw(tasks_text(session, job));

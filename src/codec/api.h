@@ -197,6 +197,20 @@ struct TaskDetail {
   bool operator==(const TaskDetail&) const = default;
 };
 
+// What one task may use of one GPU's memory, and uses, as the arbiter has it now.
+struct ShareRow {
+  uint32_t rank = 0;
+  uint32_t gpu = 0;  // index
+  MiB guarantee;
+  MiB limit;
+  MiB charged;      // rounded up
+  MiB owed;         // of what it borrows beyond the guarantee, to be given back
+  uint64_t denied = 0;  // requests refused
+  uint32_t processes = 0;
+  Tier tier = Tier::guarded;
+  bool operator==(const ShareRow&) const = default;
+};
+
 struct HistoryEntry {
   Time time;
   JobState state = JobState::pending;
@@ -214,6 +228,7 @@ struct JobDetail : JobSummary {
   std::optional<std::vector<std::string>> environment_names;
   // Everybody:
   std::vector<TaskDetail> tasks;
+  std::vector<ShareRow> shares;       // while it runs with parts of GPUs
   std::vector<HistoryEntry> history;  // oldest first
   std::vector<Dependency> dependencies;
   std::optional<Time> begin;
@@ -237,6 +252,9 @@ struct SliceRow {
   MilliGpu compute;
   MiB memory;
   Tier tier = Tier::enforced;
+  std::optional<MiB> memory_limit;    // of a burst: up to this while it is free
+  std::optional<MiB> memory_charged;  // unset: not a part, or not known
+  std::optional<uint32_t> processes;  // that the guard has registered; unset alike
   bool operator==(const SliceRow&) const = default;
 };
 
@@ -403,7 +421,7 @@ Error to_error(const Problem& problem);
 #define TRANCHE_API_REQUEST_PARTS(X) X(GpuRequest) X(ArraySpec) X(Dependency) X(RetryRequest) X(SignalRequest)
 // clang-format off
 #define TRANCHE_API_ANSWER_PARTS(X)                                                                   \
-  X(ArrayRange) X(ArrayElement) X(TaskDetail) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) \
+  X(ArrayRange) X(ArrayElement) X(TaskDetail) X(ShareRow) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) \
   X(DoctorCheck) X(GpuPeer) X(MigDeviceRow) X(GpuFault)
 // clang-format on
 

@@ -262,6 +262,20 @@ void describe(Visitor& v, Of<api::TaskDetail>) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, Of<api::ShareRow>) {
+  using api::ShareRow;
+  v.required("rank", &ShareRow::rank, kCount32);
+  v.required("gpu", &ShareRow::gpu, kCount32);
+  v.required("guarantee_mib", &ShareRow::guarantee, kMemoryMib);
+  v.required("limit_mib", &ShareRow::limit, kMemoryMib);
+  v.required("charged_mib", &ShareRow::charged, kMemoryMib);
+  v.defaulted("owed_mib", &ShareRow::owed, kMemoryMib);
+  v.defaulted("denied", &ShareRow::denied, kAnyCount);
+  v.defaulted("processes", &ShareRow::processes, kCount32);
+  v.required("tier", &ShareRow::tier);
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<api::HistoryEntry>) {
   v.required("time", &api::HistoryEntry::time, kTime);
   v.required("state", &api::HistoryEntry::state);
@@ -278,6 +292,7 @@ void describe(Visitor& v, Of<api::JobDetail>) {
   v.optional("stderr", &JobDetail::stderr_path, kPath);
   v.optional("environment_names", &JobDetail::environment_names, List{limits::kVariables, kArgument});
   v.defaulted("tasks", &JobDetail::tasks, List{limits::kListItems, kPlain});
+  v.optional("shares", &JobDetail::shares, List{limits::kListItems, kPlain});
   v.defaulted("history", &JobDetail::history, List{limits::kListItems, kPlain});
   v.defaulted("dependencies", &JobDetail::dependencies, List{limits::kDependencies, kPlain});
   v.optional("begin", &JobDetail::begin, kTime);
@@ -302,6 +317,9 @@ void describe(Visitor& v, Of<api::SliceRow>) {
   v.required("compute_milli", &SliceRow::compute, Range{0, limits::kComputeMilliMax});
   v.required("memory_mib", &SliceRow::memory, kMemoryMib);
   v.required("tier", &SliceRow::tier);
+  v.optional("memory_limit_mib", &SliceRow::memory_limit, kMemoryMib);
+  v.optional("memory_charged_mib", &SliceRow::memory_charged, kMemoryMib);
+  v.optional("processes", &SliceRow::processes, kCount32);
 }
 
 template <class Visitor>

@@ -229,6 +229,7 @@ template <class Visitor>
 void describe(Visitor& v, Of<JobCancelled>) {
   v.required("job", &JobCancelled::job, kId);
   v.required("by", &JobCancelled::by, kName);
+  v.optional("reason", &JobCancelled::reason, kSentence);
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobHeld>) {
@@ -258,6 +259,7 @@ template <class Visitor>
 void describe(Visitor& v, Of<JobRequeued>) {
   v.required("job", &JobRequeued::job, kId);
   v.required("by", &JobRequeued::by, kName);
+  v.optional("reason", &JobRequeued::reason, kSentence);
 }
 template <class Visitor>
 void describe(Visitor& v, Of<TaskStarted>) {

@@ -13,6 +13,7 @@
 #include <cerrno>
 
 #include "base/failpoint.h"
+#include "launcher/driver_limits.h"
 #include "launcher/record_file.h"
 
 namespace tranche::launcher {
@@ -234,6 +235,16 @@ void Shepherd::check_gone() {
   }
 }
 
+void Shepherd::clear_limits() {
+  if (!has_driver_limits_ || !cgroup_) return;
+  has_driver_limits_ = false;
+  const auto cleared = clear_driver_limits(host_, record_.uid, record_.key);
+  failpoint("driver_limits.cleared");
+  if (cleared) return;
+  ::dprintf(STDERR_FILENO, "tranche-shepherd: limits of task %s: %s\n", record_name(record_.key).c_str(),
+            cleared.error().text.c_str());
+}
+
 void Shepherd::on_gone() {
   if (cgroup_) loop_.forget(cgroup_->events());
   kill_at_ = lost_client_at_ = 0;
@@ -242,6 +253,8 @@ void Shepherd::on_gone() {
     record_.end.user_time_ns = usage.user_time_ns;
     record_.end.system_time_ns = usage.system_time_ns;
   }
+  // Before anybody hears that the task is gone: whoever does may remove its cgroup.
+  clear_limits();
   record_.tasks_gone = 1;
   write_record();
   arbiter_.forget();

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/failpoint.h"
+#include "launcher/driver_limits.h"
 #include "launcher/record_file.h"
 #include "launcher/shepherd.h"
 
@@ -59,7 +60,11 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   birth_channel_ = FileDescriptor(channel[0]);
   const FileDescriptor child_end(channel[1]);
   if (!host_.guard_folder.empty() && plan_.request.share_count != 0) {
-    const auto made = arbiter_.make_files(plan_.request);
+    has_driver_limits_ = true;
+    const auto held = set_driver_limits(host_, plan_.request);
+    if (!held) return StageFailure{StartStage::devices, held.error()};
+    failpoint("driver_limits.set");
+    const auto made = arbiter_.make_files(plan_.request, *held);
     if (!made) return StageFailure{StartStage::devices, made.error()};
   }
   auto born = give_birth(Birth{host_, plan_, block_, *cgroup_, *files, child_end.get(), arbiter_.socket()});

@@ -21,7 +21,7 @@ void ApiServer::status(Call& call) {
   report.state_hash = scheduler.state_hash();
   report.mode = parts_.config.emulated == EmulatedNodes::yes ? "system, emulated" : "system";
   report.tiers = {"whole GPUs: enforced by the kernel's device filter",
-                  "fractions: " + fraction_fence(parts_.config.run_dir).sentence};
+                  "fractions: " + fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()).sentence};
   call.responder.respond(json_response(200, api::encode(report)));
 }
 
@@ -47,8 +47,8 @@ void ApiServer::check_config(Call& call) {
   }
   api::PolicySummary summary;
   summary.queues = static_cast<uint32_t>(config->policy.queues.size());
-  summary.changed = config->policy != parts_.engine.scheduler().policy();
-  summary.sentences = explain_policy(config->policy);
+  summary.changed = effective_policy(*config, parts_.gpus.driver_version()) != parts_.engine.scheduler().policy();
+  summary.sentences = explain_config(*config);
   call.responder.respond(json_response(200, api::encode(summary)));
 }
 

@@ -319,7 +319,7 @@ void ApiServer::show_job(Call& call) {
 void ApiServer::why(Call& call) {
   const JobRecord* job = find_job(call);
   if (job == nullptr) return;
-  if (auto explanation = parts_.engine.scheduler().why(job->id)) {
+  if (auto explanation = explain(view_source(), *job)) {
     return call.responder.respond(json_response(200, api::encode(*explanation)));
   }
   Explanation ended;

@@ -35,6 +35,7 @@ class ApiServer final : public StepObserver {
     std::function<bool()> may_submit;
     // Reads the configuration anew and records the change; what it means, or why it was refused.
     std::function<Result<api::PolicySummary>()> reload;
+    const Shares* shares = nullptr;
   };
   explicit ApiServer(Parts parts);
 

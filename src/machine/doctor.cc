@@ -114,8 +114,8 @@ DoctorCheck privilege_check() {
   return {"privileges", CheckStatus::ok, "the daemon runs without any capability", ""};
 }
 
-DoctorCheck tier_check(const DaemonConfig& config) {
-  const FractionFence fence = fraction_fence(config.run_dir);
+DoctorCheck tier_check(const DaemonConfig& config, const GpuManager& gpus) {
+  const FractionFence fence = fraction_fence(config.run_dir, gpus.driver_version());
   return {"fences", fence.remedy.empty() ? CheckStatus::ok : CheckStatus::warn,
           "whole GPUs are enforced by the device filter; fractions are " + fence.sentence, fence.remedy};
 }
@@ -126,7 +126,7 @@ api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuM
                           const TaskHost& tasks, const std::string& journal_trouble) {
   return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine, gpus), sharing_check(gpus),
            launcher_check(tasks), journal_check(config, journal_trouble), cgroup_check(), privilege_check(),
-           tier_check(config)}};
+           tier_check(config, gpus)}};
 }
 
 }  // namespace tranche::machine

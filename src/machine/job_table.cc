@@ -86,7 +86,7 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     for (size_t i = 0; i < count; ++i) touch(JobId(submitted->job.value() + i));
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event.payload)) {
     touch(cancelled->job);
-    reasons[cancelled->job] = "cancelled by " + cancelled->by;
+    reasons[cancelled->job] = cancelled->reason.empty() ? "cancelled by " + cancelled->by : cancelled->reason;
   } else if (const auto* held = std::get_if<JobHeld>(&event.payload)) {
     touch(held->job);
     reasons[held->job] = "held by " + held->by;
@@ -100,7 +100,8 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     touch(updated->job);
   } else if (const auto* requeued = std::get_if<JobRequeued>(&event.payload)) {
     touch(requeued->job);
-    reasons[requeued->job] = "another attempt was asked for by " + requeued->by;
+    reasons[requeued->job] =
+        requeued->reason.empty() ? "another attempt was asked for by " + requeued->by : requeued->reason;
   } else if (const auto* started = std::get_if<TaskStarted>(&event.payload)) {
     touch(started->task.job);
     if (TaskEntry* task = find_task(started->task)) {

@@ -80,6 +80,7 @@ struct JobSubmitted {
 struct JobCancelled {
   JobId job;
   std::string by;
+  std::string reason{};  // one sentence, when Tranche itself did it; else ""
   bool operator==(const JobCancelled&) const = default;
 };
 struct JobHeld {
@@ -110,6 +111,7 @@ struct JobUpdated {
 struct JobRequeued {
   JobId job;
   std::string by;
+  std::string reason{};  // as of JobCancelled
   bool operator==(const JobRequeued&) const = default;
 };
 
