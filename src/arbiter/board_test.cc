@@ -192,7 +192,8 @@ void play(uint64_t seed, bool* borrowed, bool* waited) {
       uint64_t borrowed_by_others = 0;
       for (const auto& other : members) {
         const Usage usage = other->usage();
-        if (other.get() != &member) borrowed_by_others += usage.charged - std::min(usage.charged, usage.guarantee);
+        if (other.get() != &member)
+          borrowed_by_others += usage.charged - std::min(usage.charged, usage.guarantee);
       }
       const Lease answer = member.take(bytes, slot);
       if (before.charged + bytes <= before.guarantee) {

@@ -16,7 +16,7 @@ namespace {
 
 // A user's processes, viewers included; beyond it connections are closed at once.
 constexpr uint32_t kMaxConnectionsOfUser = 8192;
-constexpr size_t kMaxBoards = 4096;  // GPUs and MIG instances, gone ones included
+constexpr size_t kMaxBoards = 4096;        // GPUs and MIG instances, gone ones included
 constexpr size_t kMaxControlPeers = 8192;  // a shepherd a task, and the daemon
 
 // The struct in a packet over zeroes: what a newer peer adds is ignored, what an older lacks reads 0.

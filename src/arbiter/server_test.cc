@@ -70,8 +70,8 @@ class ArbiterServer : public testing::Test {
     return ::recv(shepherd_.get(), &answer, sizeof answer, MSG_DONTWAIT) > 0 ? answer.status : -1;
   }
 
-  int32_t register_task(uint64_t limit, uint64_t job = 5, uint64_t guarantee = 0, const Listener* at = nullptr,
-                        const OwnedFile* leases = nullptr) {
+  int32_t register_task(uint64_t limit, uint64_t job = 5, uint64_t guarantee = 0,
+                        const Listener* at = nullptr, const OwnedFile* leases = nullptr) {
     wire::RegisterTask request{};
     request.header = {sizeof request, 1, static_cast<uint16_t>(wire::ArbiterKind::register_task), 1};
     request.key = {job, 0, 1};
@@ -80,7 +80,8 @@ class ArbiterServer : public testing::Test {
     request.gpu_count = 1;
     request.gpus[0].uuid[0] = 9;
     request.gpus[0].limit_bytes = limit;
-    const int files[2] = {(at == nullptr ? task_ : *at).file.get(), (leases == nullptr ? page_ : *leases).get()};
+    const int files[2] = {(at == nullptr ? task_ : *at).file.get(),
+                          (leases == nullptr ? page_ : *leases).get()};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof files)] = {};
     iovec part{&request, sizeof request};
     msghdr message{};

@@ -12,8 +12,7 @@ namespace {
 Result<void> read_configuration(Session& session, std::string_view what, const std::string& path) {
   TRY_ASSIGN(const DaemonConfig config, load_config(path));
   if (what == "explain") {
-    for (const std::string& sentence : explain_config(config))
-      session.print(printable(sentence) + "\n");
+    for (const std::string& sentence : explain_config(config)) session.print(printable(sentence) + "\n");
     return {};
   }
   session.print(printable(path) + " is in order: " + std::to_string(config.policy.queues.size()) +

@@ -98,7 +98,8 @@ TEST(JobRequest, GpuMistakes) {
   EXPECT_EQ(burst.memory_limit, MiB(20 * 1024));
   EXPECT_EQ(accepted({"--gpu-mem", "10G..10G"}).gpu->memory_limit, MiB()) << "no burst";
   EXPECT_NE(refused({"--gpu-mem", "20G..10G"}).find("less than it guarantees"), std::string::npos);
-  for (const char* text : {"10G..", "..20G", "10G...20G", "10G..20G..30G", "0..20G"}) refused({"--gpu-mem", text});
+  for (const char* text : {"10G..", "..20G", "10G...20G", "10G..20G..30G", "0..20G"})
+    refused({"--gpu-mem", text});
   EXPECT_NE(refused({"--gpu-mem", "20GB"}).find("--gpu-mem: "), std::string::npos);
 }
 

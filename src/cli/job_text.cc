@@ -39,7 +39,8 @@ std::string gpu_text(const api::JobSummary& job) {
 
 std::string slice_text(const api::SliceRow& slice) {
   if (slice.kind == SliceKind::whole) return "whole";
-  return share_text(slice.compute, slice.memory, slice.memory_limit.value_or(MiB())) + " " + std::string(to_string(slice.tier));
+  return share_text(slice.compute, slice.memory, slice.memory_limit.value_or(MiB())) + " " +
+         std::string(to_string(slice.tier));
 }
 
 std::string indices_text(std::span<const uint32_t> indices) {

@@ -47,7 +47,8 @@ class ConfigReader {
   }
 
   Result<void> take(const Entry& entry) {
-    constexpr std::string_view kTables[] = {"daemon", "driver", "gpus", "share", "watchdog", "policy", "class", "queue"};
+    constexpr std::string_view kTables[] = {"daemon",   "driver", "gpus",  "share",
+                                            "watchdog", "policy", "class", "queue"};
     const std::string& table = entry.path.front();
     if (std::find(std::begin(kTables), std::end(kTables), table) == std::end(kTables)) {
       const std::string what =

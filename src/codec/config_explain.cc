@@ -72,7 +72,8 @@ std::string explain_recall(const SharePolicy& share) {
   if (share.recall_signal != 0) sentence += ", is told by signal " + std::to_string(share.recall_signal);
   switch (share.recall_end) {
     case RecallEnd::requeue:
-      return sentence + ", and after " + format_duration(share.recall_grace) + " it is stopped and waits again.";
+      return sentence + ", and after " + format_duration(share.recall_grace) +
+             " it is stopped and waits again.";
     case RecallEnd::cancel:
       return sentence + ", and after " + format_duration(share.recall_grace) + " it is ended.";
     case RecallEnd::never:

@@ -202,8 +202,8 @@ std::string take_word(const Entry& entry, Object<kMember>& target) {
 
 // The signals that a program can be told with and may catch.
 std::string take_recall_signal(const Entry& entry, SharePolicy& target) {
-  constexpr std::pair<std::string_view, int32_t> kSignals[] = {
-      {"none", 0}, {"HUP", 1}, {"USR1", 10}, {"USR2", 12}, {"URG", 23}, {"WINCH", 28}};
+  constexpr std::pair<std::string_view, int32_t> kSignals[] = {{"none", 0},  {"HUP", 1},  {"USR1", 10},
+                                                               {"USR2", 12}, {"URG", 23}, {"WINCH", 28}};
   for (const auto& [name, number] : kSignals) {
     if (entry.kind != Kind::text || entry.text != name) continue;
     target.recall_signal = number;

@@ -6,8 +6,8 @@
 //   tranche-gpu-proof contexts     UUID and bytes that one context takes, without the guard
 //   tranche-gpu-proof fences MIB   under the guard with a limit of MIB on each GPU: UUID and `held`, or what
 //   was not; before them `driver` and its release
-//   tranche-gpu-proof driver MIB   without the guard, in a cgroup that the driver itself limits to MIB on each
-//   GPU: UUID and `enforced`, or what was not
+//   tranche-gpu-proof driver MIB   without the guard, in a cgroup that the driver itself limits to MIB on
+//   each GPU: UUID and `enforced`, or what was not
 //
 // It takes memory for a moment on each GPU and leaves nothing. Libraries are found as programs find them.
 #include <dlfcn.h>

@@ -58,8 +58,7 @@ bool find(void* library, const char* name, Function& function) {
 std::string load() {
   void* library = ::dlopen("libnvidia-ml.so.1", RTLD_NOW);
   if (library == nullptr) return "the driver's management library is not found";
-  if (!find(library, "nvmlInit_v2", init) ||
-      !find(library, "nvmlDeviceGetHandleByUUID", device_by_uuid) ||
+  if (!find(library, "nvmlInit_v2", init) || !find(library, "nvmlDeviceGetHandleByUUID", device_by_uuid) ||
       !find(library, "nvmlDeviceSetMemoryLimits_v1", set_limits) ||
       !find(library, "nvmlDeviceGetMemoryLimits_v1", get_limits)) {
     return "this driver holds no memory limits itself: that needs release 615 or later";
@@ -103,7 +102,8 @@ int main(int count, char** words) {
   std::vector<Limit> limits(count > 3 ? static_cast<size_t>(count - 3) : 0);
   bool good = sets || clears;
   for (size_t i = 0; i < limits.size(); ++i) good = good && parse(words[i + 3], sets, limits[i]);
-  if (!good) return complain("usage: tranche-memory-limit set FOLDER UUID=SOFT:HARD... | clear FOLDER UUID...");
+  if (!good)
+    return complain("usage: tranche-memory-limit set FOLDER UUID=SOFT:HARD... | clear FOLDER UUID...");
   if (const std::string problem = load(); !problem.empty()) return complain(problem);
   std::string problem;
   size_t done = 0;

@@ -20,8 +20,9 @@ void ApiServer::status(Call& call) {
   report.journal_seq = parts_.engine.last_seq().value();
   report.state_hash = scheduler.state_hash();
   report.mode = parts_.config.emulated == EmulatedNodes::yes ? "system, emulated" : "system";
-  report.tiers = {"whole GPUs: enforced by the kernel's device filter",
-                  "fractions: " + fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()).sentence};
+  report.tiers = {
+      "whole GPUs: enforced by the kernel's device filter",
+      "fractions: " + fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()).sentence};
   call.responder.respond(json_response(200, api::encode(report)));
 }
 
@@ -47,7 +48,8 @@ void ApiServer::check_config(Call& call) {
   }
   api::PolicySummary summary;
   summary.queues = static_cast<uint32_t>(config->policy.queues.size());
-  summary.changed = effective_policy(*config, parts_.gpus.driver_version()) != parts_.engine.scheduler().policy();
+  summary.changed =
+      effective_policy(*config, parts_.gpus.driver_version()) != parts_.engine.scheduler().policy();
   summary.sentences = explain_config(*config);
   call.responder.respond(json_response(200, api::encode(summary)));
 }

@@ -106,8 +106,12 @@ void ApiServer::arm_denial_sweep() {
 }
 
 ViewSource ApiServer::view_source() const {
-  return {parts_.engine, parts_.gpus, parts_.users, parts_.reactor.clock(),
-          fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()), parts_.shares};
+  return {parts_.engine,
+          parts_.gpus,
+          parts_.users,
+          parts_.reactor.clock(),
+          fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()),
+          parts_.shares};
 }
 
 HttpResponse json_response(int status, std::string body) {

@@ -65,11 +65,12 @@ Result<void> Daemon::recover() {
   runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
                                                            *sessions_, *releases_, parts_.users,
                                                            parts_.config.task_processes_max, shares_.get()});
-  strangers_ = std::make_unique<StrangerWatch>(StrangerWatch::Parts{
-      parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users, parts_.config.scan_interval, &parts_.config.watchdog});
-  api_ = std::make_unique<ApiServer>(
-      ApiServer::Parts{parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users,
-                       parts_.config, [this] { return may_submit(); }, [this] { return reload(); }, shares_.get()});
+  strangers_ = std::make_unique<StrangerWatch>(
+      StrangerWatch::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users,
+                           parts_.config.scan_interval, &parts_.config.watchdog});
+  api_ = std::make_unique<ApiServer>(ApiServer::Parts{
+      parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users, parts_.config,
+      [this] { return may_submit(); }, [this] { return reload(); }, shares_.get()});
   TRY(journal_->read_idempotency([&](IdempotencyKey key, JobId job) { api_->remember(key, job); }));
   return {};
 }

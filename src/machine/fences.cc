@@ -64,8 +64,10 @@ bool all_are_enforced(std::string_view proof, const std::set<std::string>& enfor
 }
 
 FractionFence unproven(const std::string& why) {
-  return {api::Tier::unenforced, "unenforced: " + why,
-          "`tranche-up start` tries each GPU out; it needs them free", {}};
+  return {api::Tier::unenforced,
+          "unenforced: " + why,
+          "`tranche-up start` tries each GPU out; it needs them free",
+          {}};
 }
 
 FractionFence proven(std::string_view proof, std::set<std::string> enforced) {
@@ -80,7 +82,8 @@ FractionFence proven(std::string_view proof, std::set<std::string> enforced) {
   }
   fence.tier = api::Tier::guarded;
   fence.sentence =
-      "guarded: the guard in front of the driver's libraries holds a job's memory to its part; a program that "
+      "guarded: the guard in front of the driver's libraries holds a job's memory to its part; a program "
+      "that "
       "goes around it is not held";
   if (!fence.enforced.empty()) {
     fence.sentence += "; on " + std::to_string(fence.enforced.size()) +
@@ -97,8 +100,10 @@ api::Tier FractionFence::on(const std::string& uuid) const {
 
 FractionFence fraction_fence(const std::string& run_dir, const std::string& driver_version) {
   if (::access((run_dir + "/guard/libcuda.so.1").c_str(), R_OK) != 0) {
-    return {api::Tier::unenforced, "unenforced: the guard's libraries are missing, or do not fit this driver",
-            "see the launcher's log; restart the launcher after a change of the driver", {}};
+    return {api::Tier::unenforced,
+            "unenforced: the guard's libraries are missing, or do not fit this driver",
+            "see the launcher's log; restart the launcher after a change of the driver",
+            {}};
   }
   const auto proof = read_file(run_dir + "/guard/fences", kMaxProof);
   if (!proof || proof->empty()) return unproven("the guard is there, but was not tried out on these GPUs");
@@ -109,8 +114,10 @@ FractionFence fraction_fence(const std::string& run_dir, const std::string& driv
   }
   if (const std::string faults = faults_of(*proof); !faults.empty()) {
     return {
-        api::Tier::unenforced, "unenforced: the guard did not hold when it was tried out (" + faults + ")",
-        "restart the launcher when the GPUs are free, and see that the driver is one that the guard knows", {}};
+        api::Tier::unenforced,
+        "unenforced: the guard did not hold when it was tried out (" + faults + ")",
+        "restart the launcher when the GPUs are free, and see that the driver is one that the guard knows",
+        {}};
   }
   FractionFence fence = proven(*proof, enforced_gpus(run_dir));
   if (::access((run_dir + "/arbiter.sock").c_str(), F_OK) != 0) {

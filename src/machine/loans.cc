@@ -10,8 +10,8 @@
 namespace tranche::machine {
 namespace {
 
-// A task that the arbiter does not hear of, though others borrow there: its own supervisor is at fault, and it
-// is not kept for ever.
+// A task that the arbiter does not hear of, though others borrow there: its own supervisor is at fault, and
+// it is not kept for ever.
 constexpr Duration kLongestUnregistered{10 * kSecond.count()};
 
 MiB to_mib(uint64_t bytes) { return MiB(static_cast<int64_t>((bytes + (1 << 20) - 1) >> 20)); }

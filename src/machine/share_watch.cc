@@ -56,10 +56,11 @@ std::vector<OverShare> over_shares(const api::GpuList& gpus) {
     if (!is_known(gpu)) continue;
     for (auto& [id, job] : accounts_of(gpu)) {
       OverShare& sum = job.sum;
-      const bool unguarded = job.is_charged_known && (sum.held > sum.charged + slack_of(sum.charged) ||
-                                                      job.seen > job.registered);
+      const bool unguarded = job.is_charged_known &&
+                             (sum.held > sum.charged + slack_of(sum.charged) || job.seen > job.registered);
       if (sum.held <= sum.part + slack_of(sum.part) && !unguarded) continue;
-      sum.kind = sum.held > sum.part + slack_of(sum.part) ? OverShare::Kind::over : OverShare::Kind::unguarded;
+      sum.kind =
+          sum.held > sum.part + slack_of(sum.part) ? OverShare::Kind::over : OverShare::Kind::unguarded;
       found.push_back(sum);
     }
   }

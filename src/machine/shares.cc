@@ -90,9 +90,9 @@ void Shares::settle_policy() {
 
 const ShareUsage* Shares::find(const TaskKey& task, const Gpu& gpu) const {
   const std::string digits = device_uuid_digits(gpu.uuid);
-  const auto row = std::lower_bound(
-      rows_.begin(), rows_.end(), std::tie(task, digits),
-      [](const ShareUsage& a, const auto& key) { return std::tie(a.task, a.gpu) < key; });
+  const auto row =
+      std::lower_bound(rows_.begin(), rows_.end(), std::tie(task, digits),
+                       [](const ShareUsage& a, const auto& key) { return std::tie(a.task, a.gpu) < key; });
   return row != rows_.end() && row->task == task && row->gpu == digits ? &*row : nullptr;
 }
 

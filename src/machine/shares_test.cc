@@ -128,9 +128,7 @@ class SharesTest : public ::testing::Test {
     pass(seconds(1));
   }
 
-  std::string note(JobId id) {
-    return daemon_->shares()->note(id);
-  }
+  std::string note(JobId id) { return daemon_->shares()->note(id); }
 
   ManualReactor reactor_;
   SimulatedHost gpus_;

@@ -57,8 +57,8 @@ void StrangerWatch::judge_gpu(const scheduler::GpuView& view, const std::vector<
   const GpuId gpu = view.gpu->id;
   const bool ours = view.drained && view.reason.starts_with(kReason);
   const Foreign foreign = parts_.policy == nullptr ? Foreign::drain : parts_.policy->foreign;
-  const bool closed = !strangers.empty() && (foreign == Foreign::drain ||
-                                             (foreign == Foreign::adopt && is_closed_for(view)));
+  const bool closed =
+      !strangers.empty() && (foreign == Foreign::drain || (foreign == Foreign::adopt && is_closed_for(view)));
   if (strangers.empty()) said_.erase(gpu);
   if (!strangers.empty() && foreign != Foreign::ignore) say(view, strangers, describe(strangers));
   if (!closed) {
@@ -68,7 +68,8 @@ void StrangerWatch::judge_gpu(const scheduler::GpuView& view, const std::vector<
     return;
   }
   if (view.drained && !ours) return;
-  const std::string reason = std::string(kReason) + describe(strangers) + "; it gets no new job until they end";
+  const std::string reason =
+      std::string(kReason) + describe(strangers) + "; it gets no new job until they end";
   if (ours && view.reason == reason) return;
   parts_.engine.record(GpuDrained{gpu, "tranche", reason});
 }

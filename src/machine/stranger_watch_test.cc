@@ -2,7 +2,6 @@
 #include "machine/stranger_watch.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <cstdlib>

@@ -23,10 +23,10 @@
 #include "linux/service_notify.h"
 #include "linux/system_error.h"
 #include "linux/worker_thread.h"
+#include "machine/arbiter_client.h"
 #include "machine/daemon.h"
 #include "machine/journal_backup.h"
 #include "machine/launcher_task_host.h"
-#include "machine/arbiter_client.h"
 #include "machine/verify_journal.h"
 
 namespace tranche::machine {
