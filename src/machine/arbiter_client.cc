@@ -96,14 +96,6 @@ void ArbiterClient::set_board(const std::string& gpu, MiB usable, MiB elsewhere)
   (void)send(message, wire::ArbiterKind::set_board);
 }
 
-void ArbiterClient::set_limit(const TaskKey& task, const std::string& gpu, MiB limit) {
-  wire::SetMemoryLimit message{};
-  message.key = {task.job.value(), task.rank, task.attempt};
-  if (!uuid_bytes(gpu, message.uuid)) return;
-  message.limit_bytes = static_cast<uint64_t>(limit.count()) << 20;
-  (void)send(message, wire::ArbiterKind::set_limit);
-}
-
 void ArbiterClient::receive() {
   constexpr int kPacketsAtATime = 256;
   char buffer[wire::kMaxArbiterMessage];

@@ -18,7 +18,6 @@ class ArbiterClient final : public MemoryArbiter {
 
   void usage(Answered answered) override;
   void set_board(const std::string& gpu, MiB usable, MiB elsewhere) override;
-  void set_limit(const TaskKey& task, const std::string& gpu, MiB limit) override;
 
  private:
   struct Question {

@@ -153,7 +153,10 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     } else if (const auto* end = std::get_if<End>(&decision)) {
       touch(end->job);
       if (JobRecord* job = find(end->job)) {
-        if (!reasons.contains(end->job)) reasons[end->job] = reason_of_doom(*job, end->state);
+        // Who had it stopped, and why, holds for its end.
+        const bool was_stopped = end->state == JobState::cancelled && job->state == JobState::stopping;
+        if (!reasons.contains(end->job))
+          reasons[end->job] = was_stopped ? job->reason : reason_of_doom(*job, end->state);
         change(*job, event.time, end->state, reasons[end->job]);
         job->ended = event.time;
         job->request = nullptr;

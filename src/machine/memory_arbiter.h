@@ -39,8 +39,6 @@ class MemoryArbiter {
   virtual void usage(Answered answered) = 0;
   // What a GPU has for tasks, and what of it processes of nobody's hold.
   virtual void set_board(const std::string& gpu, MiB usable, MiB elsewhere) = 0;
-  // Of a task that runs; what is used stays.
-  virtual void set_limit(const TaskKey& task, const std::string& gpu, MiB limit) = 0;
 };
 
 }  // namespace tranche::machine

@@ -35,7 +35,6 @@ class SaidArbiter final : public MemoryArbiter {
     answered(rows);
   }
   void set_board(const std::string&, MiB usable, MiB) override { usable_said = usable; }
-  void set_limit(const TaskKey&, const std::string&, MiB) override {}
 
   std::vector<ShareUsage> rows;
   bool silent = false;

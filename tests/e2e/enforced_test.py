@@ -77,7 +77,8 @@ print(json.dumps([cuda.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(
         for _ in range(3):
             self.python_json("alice", ["--gpu-mem", "1G"], CUDA + "gpu = Gpu(); print('{}')")
         # The driver keeps 256 limits: all of them are free again.
-        mount = next(line.split()[1] for line in open("/proc/self/mounts", encoding="utf-8") if " cgroup2 " in line)
+        with open("/proc/self/mounts", encoding="utf-8") as mounts:
+            mount = next(line.split()[1] for line in mounts if " cgroup2 " in line)
         nvml = ctypes.CDLL(self.server.library_dir + "/libnvidia-ml.so.1")
         self.assertEqual(nvml.nvmlInit_v2(), 0)
         device = ctypes.c_void_p()
