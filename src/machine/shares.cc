@@ -27,6 +27,9 @@ void Shares::start(std::function<api::GpuList()> look) {
 }
 
 bool Shares::may_go(const TaskKey& task, const std::vector<Slice>& slices) {
+  const JobRecord* job = parts_.engine.jobs().find(task.job);
+  // What it may borrow is known before it asks for it.
+  if (job != nullptr && job->spec->task.gpu.memory_limit > job->spec->task.gpu.memory) tell_boards();
   if (loans_.may_go(task, slices)) return true;
   // What is being answered now may be older than the task's registration.
   ask_again_ = asking_;
