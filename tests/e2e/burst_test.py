@@ -66,6 +66,35 @@ print(json.dumps({"before": before, "total": gpu.total(), "blocks": len(blocks),
         self.assertLess(seen["after"][0], 100 * MIB)
         self.assertEqual(seen["nvml"][1], seen["after"][0])
 
+    def test_what_a_pool_keeps_in_reserve_comes_back_when_another_process_needs_it(self):
+        seen = self.python_json("alice", ["--gpu-mem", "1536M"], CUDA + '''
+gpu = Gpu()
+if os.fork() == 0: os.execv(sys.executable, [sys.executable, "-c", sys.argv[1], sys.argv[2]])
+while not os.path.exists(sys.argv[2]): time.sleep(0.02)
+first = gpu.allocate(400 * MIB)[0]
+tries, result = 1, first
+while result != 0 and tries < 200:
+    time.sleep(0.05)
+    result, tries = gpu.allocate(400 * MIB)[0], tries + 1
+open(sys.argv[2] + ".done", "w").close()
+os.wait()
+print(json.dumps({"first": first, "result": result}))
+''', CUDA + '''
+gpu = Gpu()
+pool, address, most = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64((1 << 64) - 1)
+check(cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), gpu.device), "pool")
+check(cuda.cuMemPoolSetAttribute(pool, 4, ctypes.byref(most)), "it keeps everything")
+check(cuda.cuMemAllocAsync(ctypes.byref(address), ctypes.c_size_t(300 * MIB), None), "allocate")
+check(cuda.cuMemFreeAsync(address, None), "free")
+check(cuda.cuStreamSynchronize(None), "synchronise")
+open(sys.argv[1], "w").close()
+while not os.path.exists(sys.argv[1] + ".done"):
+    time.sleep(0.05)
+    result, block = gpu.allocate(2 * MIB)
+    if result == 0: gpu.free(block)
+''', os.path.join(scenario.SHARED, "pool"))
+        self.assertEqual(seen, {"first": 2, "result": 0})
+
     def test_a_guarantee_is_called_in_and_the_start_waits_for_it(self):
         self.configure(recall_grace="10m")
         lender, word = self.borrower("burst-a")
