@@ -2,9 +2,11 @@
 
 import contextlib
 import ctypes
+import glob
 import json
 import os
 import re
+import signal
 
 import scenario
 from server import wait_until
@@ -76,9 +78,15 @@ print(json.dumps([cuda.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(
     def test_limits_go_before_their_cgroups(self):
         for _ in range(3):
             self.python_json("alice", ["--gpu-mem", "1G"], CUDA + "gpu = Gpu(); print('{}')")
-        # The driver keeps 256 limits: all of them are free again.
         with open("/proc/self/mounts", encoding="utf-8") as mounts:
             mount = next(line.split()[1] for line in mounts if " cgroup2 " in line)
+        orphan = self.hold("alice", ["--gpu-mem", "1G"], size=204)
+        with open(f"/proc/{self.server.job(orphan)['tasks'][0]['pid']}/stat", encoding="ascii") as stat:
+            os.kill(int(stat.read().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)  # its shepherd
+        self.end(orphan)
+        leaves = f"{mount}/{self.server.cgroup_root}/u*/j{orphan}"
+        wait_until(lambda: not glob.glob(leaves), 10, "the launcher has removed what the shepherd left")
+        # The driver keeps 256 limits: all of them are free again.
         nvml = ctypes.CDLL(self.server.library_dir + "/libnvidia-ml.so.1")
         self.assertEqual(nvml.nvmlInit_v2(), 0)
         device = ctypes.c_void_p()
