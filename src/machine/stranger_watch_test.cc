@@ -34,7 +34,11 @@ class StrangerWatchTest : public ::testing::Test {
       : reactor_(Time(1'800'000'000'000'000'000)),
         gpus_(reactor_, SimulatedHost::board("h100-80", 2)),
         users_(reactor_.clock()),
-        tasks_(reactor_, [](const LaunchPlan&) { return SimulatedTaskHost::Behaviour(); }) {
+        tasks_(reactor_, [this](const LaunchPlan&) {
+          SimulatedTaskHost::Behaviour behaviour;
+          behaviour.run_time = run_time_;
+          return behaviour;
+        }) {
     set_log_sink([](LogLevel, std::string_view) {});
     char folder[] = "/dev/shm/tranche-strangers-XXXXXX";
     config_.state_dir = ::mkdtemp(folder);
@@ -104,6 +108,7 @@ class StrangerWatchTest : public ::testing::Test {
   NamedUsers users_;
   SimulatedTaskHost tasks_;
   DaemonConfig config_;
+  Duration run_time_ = kSecond;  // of tasks
   std::unique_ptr<Daemon> daemon_;
 };
 
@@ -166,6 +171,7 @@ TEST_F(StrangerWatchTest, ByPolicyItIsNamedAloneOrNotAtAll) {
 }
 
 TEST_F(StrangerWatchTest, AnAdoptedOneMayHaveWhatNobodyWasPromised) {
+  run_time_ = kHour;
   config_.watchdog.foreign = Foreign::adopt;
   ASSERT_TRUE(daemon_->reload());
   hold(0, kEve, ::getpid());  // what it holds counts only while the process exists
