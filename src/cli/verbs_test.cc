@@ -333,7 +333,10 @@ TEST(Verbs, GpusNamesWhoDoesNotAsk) {
                    .kind = SliceKind::fraction,
                    .compute = MilliGpu(500),
                    .memory = MiB(8192),
-                   .tier = api::Tier::unenforced}};
+                   .tier = api::Tier::unenforced,
+                   .memory_limit = {},
+                   .memory_charged = {},
+                   .processes = {}}};
     gpu.processes = {{.pid = 99, .user = "eve", .memory = MiB(1024), .job = std::nullopt}};
     list.gpus.push_back(gpu);
     return FakeReply{.body = api::encode(list)};
