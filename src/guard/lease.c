@@ -256,6 +256,13 @@ bool lease_take(int gpu, uint64_t bytes) {
   return false;
 }
 
+bool lease_has(int gpu, uint64_t bytes) {
+  struct tranche_guard_slot* slot = __atomic_load_n(&self.slot, __ATOMIC_ACQUIRE);
+  if (slot == 0 || gpu < 0) return false;
+  const uint64_t seen = __atomic_load_n(&slot->lease[gpu], __ATOMIC_RELAXED);
+  return (seen & UINT32_MAX) + units_of(bytes) <= seen >> 32;
+}
+
 void lease_give_back(int gpu, uint64_t bytes) {
   struct tranche_guard_slot* slot = __atomic_load_n(&self.slot, __ATOMIC_ACQUIRE);
   if (slot != 0 && gpu >= 0) __atomic_fetch_sub(&slot->lease[gpu], units_of(bytes), __ATOMIC_ACQ_REL);
