@@ -78,21 +78,21 @@ static int gpu_of(nvmlDevice device) {
 // --- memory
 // -----------------------------------------------------------------------------------------------------
 
-// As cuMemGetInfo tells it: what is free is never more than the device has free, when others are over theirs.
-static void show(int gpu, uint64_t* total, uint64_t* used, uint64_t* left) {
+static void charged_of(int gpu, uint64_t* limit, uint64_t* charged) {
   struct Usage usage;
   lease_usage(gpu, &usage);
-  if (usage.limit < *total) *total = usage.limit;
-  *used = usage.charged < *total ? usage.charged : *total;
-  if (*total - *used < *left) *left = *total - *used;
+  *limit = usage.limit;
+  *charged = usage.charged < usage.limit ? usage.charged : usage.limit;
 }
 
 GUARD_EXPORT nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice device, nvmlMemory* memory) {
   REAL_NVML_OF(nvmlDeviceGetMemoryInfo)
   const nvmlReturn result = real(device, memory);
   const int gpu = result == NVML_SUCCESS ? gpu_of(device) : LEASE_GPU_UNCOUNTED;
-  if (gpu >= 0) show(gpu, &memory->total, &memory->used, &memory->free);
-  return result;
+  if (gpu < 0) return result;
+  charged_of(gpu, &memory->total, &memory->used);
+  memory->free = memory->total - memory->used;
+  return NVML_SUCCESS;
 }
 
 GUARD_EXPORT nvmlReturn nvmlDeviceGetMemoryInfo_v2(nvmlDevice device, nvmlMemoryV2* memory) {
@@ -100,9 +100,10 @@ GUARD_EXPORT nvmlReturn nvmlDeviceGetMemoryInfo_v2(nvmlDevice device, nvmlMemory
   const nvmlReturn result = real(device, memory);
   const int gpu = result == NVML_SUCCESS ? gpu_of(device) : LEASE_GPU_UNCOUNTED;
   if (gpu < 0) return result;
-  show(gpu, &memory->total, &memory->used, &memory->free);
+  charged_of(gpu, &memory->total, &memory->used);
+  memory->free = memory->total - memory->used;
   memory->reserved = 0;  // the driver's reserve is nobody's part
-  return result;
+  return NVML_SUCCESS;
 }
 
 // --- processes
