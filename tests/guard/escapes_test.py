@@ -51,8 +51,8 @@ class Escapes(scenario.Scenario):
                 for found in [re.search(r"job\D{1,3}(\d+)", line)] if found}
 
     def test_every_way_that_escapes_is_reported(self):
-        honest = self.submit("bob", ["--gpu-mem", "1G"], program('cuda = ctypes.CDLL("libcuda.so.1")', size=300))
-        self.server.wait_state(honest, "running", user="bob")
+        honest = self.submit("alice", ["--gpu-mem", "1G"], program('cuda = ctypes.CDLL("libcuda.so.1")', size=300))
+        self.server.wait_state(honest, "running")
         for way, command in WAYS.items():
             before = len(self.held())
             job = self.submit("alice", ["--gpu-mem", "1G"], command)
@@ -63,7 +63,7 @@ class Escapes(scenario.Scenario):
             seconds = time.monotonic() - began
             text, _ = self.server.tranche("alice", "doctor", code=None)
             self.assertIn(f"job {job} of alice holds", text)
-            self.assertNotIn(f"job {honest} of bob holds", text)
+            self.assertNotIn(f"job {honest} of alice holds", text)
             print(f"\n{way}: reported after {seconds:.1f} s", flush=True)
             self.end(job)
         self.assertNotIn(honest, self.reported(0))
