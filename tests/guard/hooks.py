@@ -578,7 +578,10 @@ def short_total(name):
 def device():
     hold(nvml.nvmlInit_v2() == 0, "nvmlInit")
     found = pointer()
-    hold(nvml.nvmlDeviceGetHandleByIndex_v2(0, ref(found)) == 0, "no device")
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # of a machine with several GPUs
+    result = (nvml.nvmlDeviceGetHandleByUUID(chosen.encode(), ref(found)) if chosen.startswith("GPU-")
+              else nvml.nvmlDeviceGetHandleByIndex_v2(0, ref(found)))
+    hold(result == 0, "no device")
     return found
 
 

@@ -18,7 +18,7 @@ from guarded import EMULATOR, MIB, Guarded
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LONG = "TRANCHE_LONG" in os.environ
-SEEDS = [int(os.environ["TRANCHE_SEED"])] if "TRANCHE_SEED" in os.environ else range(1, 201 if LONG else 5)
+SEEDS = [int(os.environ["TRANCHE_SEED"])] if "TRANCHE_SEED" in os.environ else range(1, 201 if LONG else 4)
 STEPS, QUIET_EVERY, PROCESSES = 240, 12, 3
 LIMITS_MIB = (4096, 2600)
 OUT_OF_MEMORY = 2
