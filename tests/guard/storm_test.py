@@ -19,6 +19,7 @@ LONG = "TRANCHE_LONG" in os.environ
 SEED = int(os.environ.get("TRANCHE_SEED", "3"))
 STORM = os.environ.get("TRANCHE_STORM", BUILD + "/bin/guard_storm")
 KILLS = int(os.environ.get("TRANCHE_KILLS", "10000" if LONG else "60"))
+WITHIN_S = 1 if LONG else 10  # CI's machine may have other work; what it took is printed
 KILLS_A_ROUND = 100 if LONG else 20
 
 CUDA = """
@@ -159,13 +160,13 @@ print(json.dumps({"created": created, "free": free, "total": total, "taken": tak
                 self.assertEqual(counts["failed"], 0, counts)
                 storm = children_of(children_of(child.pid)[0])[0]
                 every = children_of(storm)
+                wait_for(guarded.held, 60, "memory in their hands")
                 time.sleep(chooser.random() * 0.01)
-                self.assertTrue(guarded.held(), "some hold memory when they are killed")
                 for pid in every:
                     os.kill(pid, signal.SIGKILL)
                 began = time.monotonic()
                 wait_for(lambda: not guarded.held() and
-                         [(entry.charged, entry.granted, entry.processes) for entry in ledger.usage()] == [(0, 0, 0)], 1,
+                         [(entry.charged, entry.granted, entry.processes) for entry in ledger.usage()] == [(0, 0, 0)], WITHIN_S,
                          f"the exact ledger of {len(every)} killed processes (seed {SEED}, round {rounds})")
                 slowest = max(slowest, time.monotonic() - began)
                 child.communicate("over\n")
