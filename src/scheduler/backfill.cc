@@ -42,6 +42,7 @@ class Earliest {
       pass(std::max(time, state_.now) - kNanosecond);
       if (found.is_set()) return false;
       if (time == kNever) return false;
+      seen_.push_back(node);
       const auto first = tasks_by_time(node, tasks);
       if (!first.empty()) hosts_.push_back(node);
       for (const Time each : first) ahead.push(each);
@@ -51,6 +52,7 @@ class Earliest {
     return found;
   }
   const std::vector<NodeIndex>& hosts() const { return hosts_; }
+  const std::vector<NodeIndex>& seen() const { return seen_; }
 
   // The node as it will be at `at`.
   void give_back(View& view, NodeIndex node, Time at) const {
@@ -106,6 +108,7 @@ class Earliest {
   const Shape& shape_;
   const TypeChoice& choice_;
   std::vector<NodeIndex> hosts_;
+  std::vector<NodeIndex> seen_;
 };
 
 }  // namespace
@@ -138,6 +141,7 @@ Layers Promises::layers() const {
 const View& Promises::when_left() const {
   if (when_left_) return *when_left_;
   when_left_.emplace(state_.capacity);
+  when_left_->keep_buckets();
   for (const auto& [key, number] : state_.leaving) when_left_->give(state_.holdings.find(key)->footprint());
   return *when_left_;
 }
@@ -154,8 +158,8 @@ void Promises::hold_claims() {
 std::optional<GangPlacement> Promises::plan_of(const Job& job) const {
   const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(job.group).key.shape);
   const Layers layers{&when_left()};
-  return place_gang(Search{record.shape, record.choices, layers, &state_.scores, nullptr},
-                    record.shape.tasks_min);
+  // Some place is enough: where it goes in the end is judged when it has room.
+  return place_gang(Search{record.shape, record.choices, layers}, record.shape.tasks_min);
 }
 
 void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector<TaskKey>& victims) {
@@ -166,7 +170,9 @@ void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector
   planned_.add(state_, job.queue, charge_of_plan(plan, state_.capacity));
   claims_.push_back({job.id, plan});
   claimants_.insert(job.id, 0);
-  slots_.clear();
+  memory_->is_worked_out = false;
+  memory_ = &own_;
+  own_.is_worked_out = false;
 }
 
 void Promises::taken(const JobSpec& spec, const GangPlacement& plan) {
@@ -176,9 +182,10 @@ void Promises::taken(const JobSpec& spec, const GangPlacement& plan) {
     const Footprint footprint = footprint_of(spec, task);
     // A node that no promise changes follows the capacity by itself.
     if (when_left_ && when_left_->is_changed(node)) when_left_->take(footprint);
-    for (Slot& slot : slots_) {
-      if (slot.reservation && end > slot.reservation->start && slot.reservation->after.is_changed(node))
-        slot.reservation->after.take(footprint);
+    if (!memory_->is_worked_out) continue;
+    for (auto& reservation : memory_->slots) {
+      if (reservation && end > reservation->start && reservation->after.is_changed(node))
+        reservation->after.take(footprint);
     }
   }
 }
@@ -206,17 +213,59 @@ bool Promises::array_has_room(const GroupKey& key) const {
   return array.running + static_cast<uint64_t>(promised) < array.running_max;
 }
 
-Promises::Slot& Promises::slot(TypeIndex type) { return type == kNoType ? slots_.back() : slots_[type]; }
+std::optional<Reservation>& Promises::slot(TypeIndex type) {
+  return type == kNoType ? memory_->slots.back() : memory_->slots[type];
+}
 
 // All types at once, in one order: what one finds depends on what those before it have found, and who has
 // come further finds first.
 const Reservation* Promises::reservation(TypeIndex type) {
-  if (slots_.empty()) {
-    slots_.resize(state_.capacity.types() + 1);
-    work_out();
-  }
-  const auto& found = slot(type).reservation;
+  if (!memory_->is_worked_out) work_out();
+  const auto& found = slot(type);
   return found ? &*found : nullptr;
+}
+
+bool Promises::recall_reservations(ReservationMemory& memory, Waiting& waiting) {
+  memory_ = &memory;
+  if (memory.is_worked_out && still_holds(waiting)) {
+    memory.read_to = state_.capacity.log_end();
+    waiting.forget_joined();
+    return true;
+  }
+  work_out();
+  AgeKey furthest{INT64_MIN, JobId(), 0};
+  for (const ReservationMemory::Look& look : memory.looks) furthest = std::max(furthest, look.age);
+  waiting.watch_ages(furthest);
+  return false;
+}
+
+// Whether working them out again would give the same.
+bool Promises::still_holds(const Waiting& waiting) {
+  ReservationMemory& memory = *memory_;
+  const Capacity& capacity = state_.capacity;
+  if (!memory.may_be_recalled || memory.machine_version != capacity.machine_version() ||
+      memory.read_to < capacity.log_begin() || waiting.ages_changed())
+    return false;
+  for (const ShapeId shape : waiting.shapes_joined()) {
+    if (is_wanted(waiting.shape(shape))) return false;
+  }
+  // With a time that has come, or was never found, others count than before.
+  for (const ReservationMemory::Search& search : memory.searches) {
+    if (search.found <= state_.now) return false;
+  }
+  for (uint64_t at = memory.read_to; at < capacity.log_end(); ++at) {
+    const NodeIndex node = capacity.changed_at(at);
+    if (memory.nodes.contains(node)) return false;
+    for (const ReservationMemory::Search& search : memory.searches) {
+      const Shape& shape = waiting.shape(search.shape).shape;
+      if (earliest_on_node(state_, shape, search.choice, node) <= search.found) return false;
+    }
+  }
+  return std::all_of(memory.looks.begin(), memory.looks.end(), [&](const ReservationMemory::Look& look) {
+    const auto& [aged, job, group] = look.age;
+    return waits_for_room(waiting.group(group), job) == look.waits_for_room &&
+           (!look.waits_for_room || is_blocked(look.shape) == look.is_blocked);
+  });
 }
 
 std::vector<const Reservation*> Promises::reservations() {
@@ -238,9 +287,15 @@ bool Promises::is_blocked(ShapeId shape) const {
 void Promises::work_out() {
   struct Line {
     ShapeId shape;
-    std::set<std::tuple<int64_t, JobId, GroupId>>::const_iterator next;
+    std::set<AgeKey>::const_iterator next;
     bool operator>(const Line& other) const { return *next > *other.next; }
   };
+  ReservationMemory& memory = *memory_;
+  memory = ReservationMemory();
+  memory.is_worked_out = memory.may_be_recalled = true;
+  memory.machine_version = state_.capacity.machine_version();
+  memory.read_to = state_.capacity.log_end();
+  memory.slots.resize(state_.capacity.types() + 1);
   std::priority_queue<Line, std::vector<Line>, std::greater<>> lines;
   const BitSet& live = state_.waiting.live_shapes();
   for (uint32_t id = live.next(0); id != BitSet::kNone; id = live.next(id + 1)) {
@@ -248,48 +303,62 @@ void Promises::work_out() {
     if (!record.by_age.empty()) lines.push({id, record.by_age.begin()});
   }
   size_t found = 0;
-  for (size_t plans = 0; !lines.empty() && plans < kPlansMost * slots_.size() && found < slots_.size();) {
+  size_t plans = 0;
+  while (!lines.empty() && found < memory.slots.size()) {
     Line line = lines.top();
     lines.pop();
     const auto [aged, id, group_id] = *line.next;
-    const Group& group = state_.waiting.group(group_id);
-    const ShapeRecord& record = state_.waiting.shape(line.shape);
-    if (!is_wanted(record)) continue;
-    const bool waits_for_room =
-        !is_claimant(id) && array_has_room(group.key) &&
-        !bound_passed(group.key.queue, record.charge, group.key.preemptible).has_value();
-    if (!waits_for_room) {
-      if (++line.next != record.by_age.end()) lines.push(line);
+    if (!is_wanted(state_.waiting.shape(line.shape))) continue;
+    if (plans == kPlansMost * memory.slots.size()) {
+      memory.may_be_recalled = false;
+      return;
+    }
+    const bool waits = waits_for_room(state_.waiting.group(group_id), id);
+    memory.looks.push_back({line.shape, *line.next, waits, false});
+    if (!waits) {
+      if (++line.next != state_.waiting.shape(line.shape).by_age.end()) lines.push(line);
       continue;
     }
     // All jobs of the shape wait alike: one plan is enough.
-    if (!is_blocked(line.shape)) continue;
+    memory.looks.back().is_blocked = is_blocked(line.shape);
+    if (!memory.looks.back().is_blocked) continue;
     ++plans;
     auto planned = plan(*state_.find(id), line.shape);
-    if (!planned || slot(planned->type).reservation) continue;
-    slot(planned->type).reservation.emplace(std::move(*planned));
+    if (!planned) continue;
+    auto& reservation = slot(planned->type);
+    reservation.emplace(std::move(*planned));
     ++found;
   }
 }
 
+bool Promises::waits_for_room(const Group& group, JobId job) const {
+  return !is_claimant(job) && array_has_room(group.key) &&
+         !bound_passed(group.key.queue, state_.waiting.shape(group.key.shape).charge, group.key.preemptible)
+              .has_value();
+}
+
 // Whether some type that the shape may use has no reservation yet.
 bool Promises::is_wanted(const ShapeRecord& record) {
-  if (record.shape.gpu_count == 0) return !slots_.back().reservation;
+  if (record.shape.gpu_count == 0) return !memory_->slots.back();
   return std::any_of(record.choices.begin(), record.choices.end(),
-                     [&](const TypeChoice& choice) { return !slot(choice.type).reservation; });
+                     [&](const TypeChoice& choice) { return !slot(choice.type); });
 }
 
 std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
   const ShapeRecord& record = state_.waiting.shape(shape);
   Layers others;
-  for (const Slot& slot : slots_) {
-    if (slot.reservation) others.push_back(&slot.reservation->after);
+  for (const auto& reservation : memory_->slots) {
+    if (reservation) others.push_back(&reservation->after);
   }
   ReleaseTimes& times = state_.release_times;
   std::optional<Reservation> best;
   for (const TypeChoice& choice : record.choices) {
+    // A type whose room has been promised to somebody who has come further is not for this job.
+    if (slot(record.shape.gpu_count == 0 ? kNoType : choice.type)) continue;
     Earliest search(state_, *this, others, shape, choice);
     const Time start = search.find(record.shape.tasks_min, times);
+    memory_->searches.push_back({shape, choice, start});
+    for (const NodeIndex node : search.seen()) memory_->nodes.insert(node);
     if (!start.is_set() || (best && best->start <= start)) continue;
     View after(&unpromised());
     std::vector<std::pair<uint32_t, NodeIndex>> hosts;
@@ -358,8 +427,15 @@ bool Promises::is_kept_out(const ShapeRecord& record, const Job& job) {
 }
 
 bool Promises::some_pass(const ShapeRecord& record) {
-  if (record.by_age.empty()) return false;
-  const auto& [aged, job, group] = *record.by_age.begin();
+  // The first that holds no reservation itself.
+  auto first = record.by_age.begin();
+  const auto holds = [&](JobId job) {
+    return std::any_of(memory_->slots.begin(), memory_->slots.end(),
+                       [&](const auto& reservation) { return reservation && reservation->job == job; });
+  };
+  while (first != record.by_age.end() && holds(std::get<1>(*first))) ++first;
+  if (first == record.by_age.end()) return false;
+  const auto& [aged, job, group] = *first;
   bool passes = false;
   for_reservations(record, [&](const Reservation& found) {
     passes = passes || std::pair(aged, job) < std::pair(found.aged, found.job);

@@ -35,6 +35,28 @@ void GpuRoom::give(uint32_t uid, const Slice& slice) {
   if (is_idle()) whole = false;
 }
 
+void Buckets::insert(NodeIndex node, const KindCount& count) {
+  if (by_idle.size() <= count.idle) by_idle.resize(size_t{count.idle} + 1);
+  by_idle[count.idle].insert(node);
+  if (count.shared > 0) shared[count.shared - 1u].insert(node);
+}
+
+void Buckets::erase(NodeIndex node, const KindCount& count) {
+  by_idle[count.idle].erase(node);
+  if (count.shared > 0) shared[count.shared - 1u].erase(node);
+}
+
+bool Buckets::shares_any() const {
+  return std::any_of(shared.begin(), shared.end(), [](const BitSet& nodes) { return !nodes.empty(); });
+}
+
+size_t Buckets::bytes() const {
+  size_t sum = by_idle.capacity() * sizeof(BitSet);
+  for (const BitSet& nodes : by_idle) sum += nodes.bytes();
+  for (const BitSet& nodes : shared) sum += nodes.bytes();
+  return sum;
+}
+
 GpuRoom* NodeRoom::gpu(GpuId wanted) {
   for (GpuRoom& room : gpus) {
     if (room.id == wanted) return &room;
@@ -248,11 +270,30 @@ void Capacity::count_sharing(uint32_t uid, NodeIndex node, int change) {
 
 void Capacity::leave_index(NodeIndex index) {
   Place& place = places_[index];
-  for (const KindCount& count : place.kinds) {
-    kinds_[count.kind].by_idle[count.idle].erase(index);
-    kinds_[count.kind].shared.erase(index);
-  }
+  for (const KindCount& count : place.kinds) kinds_[count.kind].nodes.erase(index, count);
   place.kinds.clear();
+}
+
+KindCount Capacity::count_of(const NodeRoom& room, KindIndex kind) const {
+  KindCount count{kind, 0, 0};
+  const TypeIndex type = kinds_[kind].type;
+  for (const GpuRoom& gpu : room.gpus) {
+    if (gpu.type != type || !gpu.takes_work()) continue;
+    if (gpu.is_idle()) {
+      ++count.idle;
+    } else if (!gpu.whole && gpu.compute_free.count() > 0 && gpu.memory_free.count() > 0) {
+      const auto step = static_cast<uint8_t>(Buckets::step_of(gpu.compute_free.count()) + 1);
+      count.shared = std::max(count.shared, step);
+    }
+  }
+  return count;
+}
+
+std::vector<KindCount> Capacity::counts_of(NodeIndex index, const NodeRoom& room) const {
+  std::vector<KindCount> counts;
+  if (!room.present) return counts;
+  for (const KindCount& known : places_[index].kinds) counts.push_back(count_of(room, known.kind));
+  return counts;
 }
 
 // Moves the node to the buckets where it belongs now.
@@ -266,41 +307,22 @@ void Capacity::refresh(NodeIndex index) {
   if (!room.present) return leave_index(index);
   // One type a node is the rule: the bucket moves only when the count does.
   std::vector<KindCount>& known = place.kinds;
-  const auto count_of = [&](TypeIndex type) {
-    KindCount count;
-    for (const GpuRoom& gpu : room.gpus) {
-      if (gpu.type != type || !gpu.takes_work()) continue;
-      if (gpu.is_idle()) ++count.idle;
-      if (!gpu.is_idle() && !gpu.whole && gpu.compute_free.count() > 0 && gpu.memory_free.count() > 0)
-        count.shared = true;
-    }
-    return count;
-  };
   for (size_t i = 0; i < room.gpus.size(); ++i) {
     const TypeIndex type = room.gpus[i].type;
     if (i > 0 && type == room.gpus[i - 1].type) continue;
     auto entry = std::find_if(known.begin(), known.end(),
                               [&](const KindCount& count) { return kinds_[count.kind].type == type; });
-    const KindCount now = count_of(type);
-    if (entry == known.end()) {
-      known.push_back({kind_index(room.pool, type), 0, false});
+    const bool is_new = entry == known.end();
+    if (is_new) {
+      known.push_back({kind_index(room.pool, type), 0, 0});
       entry = known.end() - 1;
-      Kind& kind = kinds_[entry->kind];
-      if (kind.by_idle.empty()) kind.by_idle.resize(1);
-      kind.by_idle[0].insert(index);
     }
-    Kind& kind = kinds_[entry->kind];
-    if (entry->idle != now.idle) {
-      if (kind.by_idle.size() <= now.idle) kind.by_idle.resize(size_t{now.idle} + 1);
-      kind.by_idle[entry->idle].erase(index);
-      kind.by_idle[now.idle].insert(index);
-      entry->idle = now.idle;
-    }
-    if (entry->shared != now.shared) {
-      if (now.shared) kind.shared.insert(index);
-      if (!now.shared) kind.shared.erase(index);
-      entry->shared = now.shared;
-    }
+    const KindCount now = count_of(room, entry->kind);
+    if (!is_new && now == *entry) continue;
+    Buckets& nodes = kinds_[entry->kind].nodes;
+    if (!is_new) nodes.erase(index, *entry);
+    nodes.insert(index, now);
+    *entry = now;
   }
 }
 
@@ -343,8 +365,7 @@ size_t Capacity::bytes() const {
   }
   for (const Place& place : places_) sum += place.kinds.capacity() * sizeof(KindCount);
   for (const Kind& kind : kinds_) {
-    sum += kind.shared.bytes();
-    for (const BitSet& bucket : kind.by_idle) sum += bucket.bytes();
+    sum += kind.nodes.bytes();
   }
   return sum;
 }
