@@ -12,7 +12,10 @@
 // others, whatever the order of queues (property P9).
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <queue>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -92,6 +95,15 @@ class Promises {
   void for_reservations(const ShapeRecord& record, Action action);
   void work_out();
   bool still_holds(const Waiting& waiting);
+  bool nodes_still_hold() const;
+  bool look_again(const std::vector<ShapeId>& touched);
+  struct Line {
+    ShapeId shape = 0;
+    std::set<AgeKey>::const_iterator next;
+    bool operator>(const Line& other) const { return *next > *other.next; }
+  };
+  using Lines = std::priority_queue<Line, std::vector<Line>, std::greater<>>;
+  bool walk(Lines& lines, const std::optional<AgeKey>& no_plan_before);
   bool is_wanted(const ShapeRecord& record);
   bool waits_for_room(const Group& group, JobId job) const;
   bool is_blocked(ShapeId shape) const;

@@ -14,24 +14,50 @@ constexpr size_t kLogAtLeast = 4096;
 
 }  // namespace
 
+void Owners::add(uint32_t uid) {
+  std::pair<uint32_t, uint32_t>* first = more_.empty() ? few_.data() : more_.data();
+  std::pair<uint32_t, uint32_t>* last = first + size_;
+  auto* place = std::lower_bound(first, last, std::pair<uint32_t, uint32_t>{uid, 0});
+  if (place != last && place->first == uid) {
+    ++place->second;
+    return;
+  }
+  const auto at = place - first;
+  if (more_.empty() && size_ < kFew) {
+    std::move_backward(place, last, last + 1);
+    few_[static_cast<size_t>(at)] = {uid, 1};
+  } else {
+    if (more_.empty()) more_.assign(few_.begin(), few_.end());
+    more_.insert(more_.begin() + at, {uid, 1});
+  }
+  ++size_;
+}
+
+void Owners::remove(uint32_t uid) {
+  std::pair<uint32_t, uint32_t>* first = more_.empty() ? few_.data() : more_.data();
+  std::pair<uint32_t, uint32_t>* last = first + size_;
+  auto* place = std::lower_bound(first, last, std::pair<uint32_t, uint32_t>{uid, 0});
+  TRANCHE_ASSERT(place != last && place->first == uid);
+  if (--place->second > 0) return;
+  if (more_.empty()) {
+    std::move(place + 1, last, place);
+  } else {
+    more_.erase(more_.begin() + (place - first));
+  }
+  --size_;
+}
+
 void GpuRoom::take(uint32_t uid, const Slice& slice) {
   compute_free -= slice.compute;
   memory_free -= slice.memory;
   whole = slice.kind == SliceKind::whole;
-  const auto owner = std::lower_bound(owners.begin(), owners.end(), std::pair<uint32_t, uint32_t>{uid, 0});
-  if (owner != owners.end() && owner->first == uid) {
-    ++owner->second;
-  } else {
-    owners.insert(owner, {uid, 1});
-  }
+  owners.add(uid);
 }
 
 void GpuRoom::give(uint32_t uid, const Slice& slice) {
   compute_free += slice.compute;
   memory_free += slice.memory;
-  const auto owner = std::lower_bound(owners.begin(), owners.end(), std::pair<uint32_t, uint32_t>{uid, 0});
-  TRANCHE_ASSERT(owner != owners.end() && owner->first == uid);
-  if (--owner->second == 0) owners.erase(owner);
+  owners.remove(uid);
   if (is_idle()) whole = false;
 }
 
@@ -360,8 +386,7 @@ size_t Capacity::bytes() const {
                node_index_.bytes() + home_of_gpu_.bytes() + log_.capacity() * sizeof(NodeIndex);
   for (const NodeRoom& home : nodes_) {
     sum += home.gpus.capacity() * sizeof(GpuRoom);
-    for (const GpuRoom& room : home.gpus)
-      sum += room.owners.capacity() * sizeof(std::pair<uint32_t, uint32_t>);
+    for (const GpuRoom& room : home.gpus) sum += room.owners.bytes();
   }
   for (const Place& place : places_) sum += place.kinds.capacity() * sizeof(KindCount);
   for (const Kind& kind : kinds_) {

@@ -31,6 +31,26 @@ using NodeIndex = uint32_t;
 using TypeIndex = uint16_t;
 using KindIndex = uint16_t;
 
+// Who holds slices of a GPU, and how many, by uid. Nearly always one or two, so those need no memory of
+// their own.
+class Owners {
+ public:
+  bool empty() const { return size_ == 0; }
+  bool is_only(uint32_t uid) const { return size_ == 1 && begin()->first == uid; }
+  size_t size() const { return size_; }
+  const std::pair<uint32_t, uint32_t>* begin() const { return more_.empty() ? few_.data() : more_.data(); }
+  const std::pair<uint32_t, uint32_t>* end() const { return begin() + size_; }
+  void add(uint32_t uid);
+  void remove(uint32_t uid);  // it is there
+  size_t bytes() const { return more_.capacity() * sizeof(std::pair<uint32_t, uint32_t>); }
+
+ private:
+  static constexpr uint32_t kFew = 2;
+  uint32_t size_ = 0;
+  std::array<std::pair<uint32_t, uint32_t>, kFew> few_{};
+  std::vector<std::pair<uint32_t, uint32_t>> more_;  // all of them, once there have been more than a few
+};
+
 struct GpuRoom {
   GpuId id;
   uint32_t index = 0;
@@ -42,7 +62,7 @@ struct GpuRoom {
   MiB memory_usable;
   MilliGpu compute_free = kWholeGpu;
   MiB memory_free;
-  std::vector<std::pair<uint32_t, uint32_t>> owners;  // uid, slices; sorted
+  Owners owners;
 
   bool is_idle() const { return owners.empty(); }
   bool takes_work() const { return open && installed; }

@@ -16,7 +16,7 @@ bool gpu_takes(const Shape& shape, const GpuRoom& room, const Slice& slice) {
   if (shape.kind == SliceKind::whole) return room.is_idle();
   if (room.whole || room.compute_free < slice.compute || room.memory_free < slice.memory) return false;
   if (shape.share_with_others || room.is_idle()) return true;
-  return room.owners.size() == 1 && room.owners.front().first == shape.uid;
+  return room.owners.is_only(shape.uid);
 }
 
 // How many tasks the processors and the memory of the node are enough for.
