@@ -54,6 +54,16 @@ class Earliest {
   const std::vector<NodeIndex>& hosts() const { return hosts_; }
   const std::vector<NodeIndex>& seen() const { return seen_; }
 
+  // The node in the view, and in those of the other reservations that stand on it: elsewhere they say nothing
+  // of a later time.
+  Layers around(const View& view, NodeIndex node) const {
+    Layers layers{&view};
+    for (const View* other : others_) {
+      if (other->is_changed(node)) layers.push_back(other);
+    }
+    return layers;
+  }
+
   // The node as it will be at `at`.
   void give_back(View& view, NodeIndex node, Time at) const {
     for (const Release& release : releases(node)) {
@@ -88,8 +98,7 @@ class Earliest {
   std::vector<Time> tasks_by_time(NodeIndex node, uint32_t most) const {
     View view(&promises_.unpromised());
     view.change(node);
-    Layers layers{&view};
-    layers.insert(layers.end(), others_.begin(), others_.end());
+    const Layers layers = around(view, node);
     std::vector<Time> times(count_on_node(shape_, choice_, node, layers, most), state_.now);
     const std::vector<Release> all = releases(node);
     for (size_t i = 0; i < all.size() && times.size() < most; ++i) {
@@ -395,12 +404,11 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
     if (!start.is_set() || (best && best->start <= start)) continue;
     View after(&unpromised());
     std::vector<std::pair<uint32_t, NodeIndex>> hosts;
-    Layers layers{&after};
-    layers.insert(layers.end(), others.begin(), others.end());
     for (const NodeIndex node : search.hosts()) {
       after.change(node);
       search.give_back(after, node, start);
-      const uint32_t fitting = count_on_node(record.shape, choice, node, layers, record.shape.tasks_min);
+      const uint32_t fitting =
+          count_on_node(record.shape, choice, node, search.around(after, node), record.shape.tasks_min);
       if (fitting > 0) hosts.push_back({fitting, node});
     }
     std::stable_sort(hosts.begin(), hosts.end(),
@@ -415,7 +423,8 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
     for (const auto& [fitting, node] : hosts) {
       const auto left = static_cast<uint32_t>(record.shape.tasks_min - found.plan.tasks.size());
       if (left == 0) break;
-      for (TaskPlacement& task : place_on_node(record.shape, choice, node, layers, left)) {
+      for (TaskPlacement& task :
+           place_on_node(record.shape, choice, node, search.around(after, node), left)) {
         found.plan.tasks.push_back(std::move(task));
       }
       used.push_back(node);
