@@ -63,6 +63,17 @@ void DeviceModel::lose_contexts(uint32_t slot, GpuLock& lock, int32_t cuda_resul
   if (use.timeline.has_work()) abandon(lock.timeline(), lock.uses(), slot);
 }
 
+void DeviceModel::lose_all_contexts(uint32_t gpu, int32_t cuda_result) {
+  {
+    GpuLock lock(*this, gpu);
+    lock.advance_to_now();
+    each_process([&](uint32_t slot) {
+      if (state_->uses[slot][gpu].contexts > 0) lose_contexts(slot, lock, cuda_result);
+    });
+  }
+  wake_waiters(gpu);
+}
+
 void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t gpu_instance,
                             uint32_t compute_instance) {
   const XidMeaning meaning = meaning_of_xid(code);
@@ -78,7 +89,7 @@ void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t g
     each_process([&](uint32_t slot) {
       int32_t its_pid = 0;
       if (state_->uses[slot][gpu].contexts == 0 || !is_alive(slot, its_pid)) return;
-      const bool is_meant = pid == 0 || meaning.effect != XidEffect::context || its_pid == pid;
+      const bool is_meant = pid == 0 || meaning.effect != XidEffect::context || its_pid == pid || is_mps(gpu);
       if (is_meant) lose_contexts(slot, lock, meaning.cuda_result);
     });
   }
@@ -138,10 +149,12 @@ void DeviceModel::wait_while_nvml_blocked(uint32_t gpu) {
 
 void DeviceModel::throttle(uint32_t gpu, uint64_t reasons) {
   SharedGpuFaults& faults = state_->gpus[gpu].faults;
-  const uint64_t now = monotonic_now();
-  const bool was = faults.throttle_reasons.exchange(reasons) != 0;
-  if (was) faults.throttled_ns.fetch_add(now - std::min(now, faults.throttled_since_ns.load()));
-  faults.throttled_since_ns.store(now);
+  change_clock(gpu, [&] {
+    const uint64_t now = monotonic_now();
+    const bool was = faults.throttle_reasons.exchange(reasons) != 0;
+    if (was) faults.throttled_ns.fetch_add(now - std::min(now, faults.throttled_since_ns.load()));
+    faults.throttled_since_ns.store(now);
+  });
 }
 
 uint64_t DeviceModel::throttled_ns(uint32_t gpu) const {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "emulator/clocks.h"
 #include "emulator/device_model.h"
 #include "emulator/robust_lock.h"
 
@@ -41,5 +42,17 @@ class DeviceModel::GpuLock {
   Uses uses_;
   RobustLock lock_;
 };
+
+template <class Change>
+void DeviceModel::change_clock(uint32_t gpu, Change change) {
+  {
+    GpuLock lock(*this, gpu);
+    lock.advance_to_now();
+    change();
+    const uint64_t reasons = lock.gpu().faults.throttle_reasons.load();
+    lock.timeline().slowed_by = kernels_slowed_by(board(gpu), settings(gpu), reasons);
+  }
+  wake_waiters(gpu);
+}
 
 }  // namespace tranche::emulator

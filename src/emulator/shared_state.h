@@ -23,7 +23,7 @@
 namespace tranche::emulator {
 
 inline constexpr uint64_t kStateMagic = 0x314D55'4E415254;  // "TRANUM1"
-inline constexpr uint32_t kStateVersion = 2;
+inline constexpr uint32_t kStateVersion = 3;
 
 // What never changes while a server stands, but for the minor number: a fault can change that.
 struct GpuIdentity {
@@ -47,6 +47,7 @@ struct SharedGpu {
   Timeline timeline;
   SharedGpuSettings settings;
   SharedAccounting accounting;
+  std::array<SharedTransfers, 2> transfers;  // by Bus
 };
 
 // Who has an account. A row counts while its process holds a record lock on byte `slot` of the file

@@ -253,12 +253,12 @@ CUresult make_shareable(uint64_t bytes, uint32_t gpu, int& file, Backing& backin
 }
 
 CUresult open_shareable(int file, uint32_t& gpu, Backing& backing) {
-  std::array<char, 128> link{}, path;
+  std::array<char, 512> link{}, path;
   std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", file);
   if (readlink(path.data(), link.data(), link.size() - 1) < 0) return CUDA_ERROR_INVALID_VALUE;
-  const std::string prefix = std::string("/memfd:") + kMemoryFileName;
-  if (std::strncmp(link.data(), prefix.c_str(), prefix.size()) != 0) return CUDA_ERROR_INVALID_VALUE;
-  gpu = static_cast<uint32_t>(std::strtoul(link.data() + prefix.size(), nullptr, 10));
+  const char* const name = std::strstr(link.data(), kMemoryFileName);  // in memory, or of the server
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  gpu = static_cast<uint32_t>(std::strtoul(name + std::strlen(kMemoryFileName), nullptr, 10));
   struct stat status;
   if (fstat(file, &status) != 0 || status.st_size <= 0) return CUDA_ERROR_INVALID_VALUE;
   const auto bytes = static_cast<uint64_t>(status.st_size);

@@ -46,6 +46,7 @@ CUresult take_bytes(Physical& physical) {
     memory.discharge(physical.bytes);
     return made;
   }
+  memory.soil(physical.backing.bytes, physical.backing.size);
   physical.map = physical.backing;
   physical.memory = &memory;
   return CUDA_SUCCESS;

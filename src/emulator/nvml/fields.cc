@@ -142,9 +142,9 @@ Return value_of(const Source& source, uint32_t field, FieldValue& value) {
     case field_number::resetless_mig:  // Hopper and later switch MIG without a reset
       return number32(value, source.gpu.board.architecture >= Architecture::Hopper ? 1 : 0);
     case field_number::pcie_sent_bytes:
-      return number64(value, source.gpu.model.settings(source.gpu.number).bytes_from_gpu.load());
+      return number64(value, source.gpu.model.bytes_moved(source.gpu.number, Bus::from_gpu));
     case field_number::pcie_received_bytes:
-      return number64(value, source.gpu.model.settings(source.gpu.number).bytes_to_gpu.load());
+      return number64(value, source.gpu.model.bytes_moved(source.gpu.number, Bus::to_gpu));
     case field_number::nvlink_speed:
     case field_number::nvlink_state:
     case field_number::nvlink_version:
