@@ -206,7 +206,8 @@ class DeviceModel {
   // From now on: NVML calls block until `until_ns`. 0: no more.
   void block_nvml(SharedBlock& block, uint64_t until_ns);
   void throttle(uint32_t gpu, uint64_t reasons);  // 0: no more
-  uint64_t throttled_ns(uint32_t gpu) const;      // ever
+  // How long ever, for one reason (a bit) or for any.
+  uint64_t throttled_ns(uint32_t gpu, uint64_t reason = UINT64_MAX) const;
   void add_ghost(uint32_t gpu, uint64_t bytes);
   // Sleeps for as long as `bytes` take at the speed to which a fault holds copies; not at all without one.
   void pace_copy(uint32_t gpu, uint64_t bytes);
@@ -271,6 +272,13 @@ class DeviceModel {
   // The calling process may hold no more memory on the GPU than this, contexts aside.
   void limit_own_memory(uint32_t gpu, uint64_t bytes) { own_limits_[gpu % kMaxGpus] = bytes; }
 
+  // Memory that is shared by a file, which `key` tells from others (exports.cc). share_memory: it is charged
+  // to `slot` already, and whoever holds it when that one lets go is charged next; false: no more can be kept
+  // in mind.
+  bool share_memory(uint32_t slot, uint32_t gpu, uint64_t key, uint64_t bytes);
+  bool hold_memory(uint32_t slot, uint64_t key);  // false: nobody shares it
+  void drop_memory(uint32_t slot, uint64_t key);
+
   // Queues work; its tag is what is_done, wait and time_done take.
   Launched launch(uint32_t slot, uint32_t gpu, const GpuWork& work);
   // The tags of everything that the process has queued and of what is done.
@@ -311,6 +319,9 @@ class DeviceModel {
   // Whether the process of `slot` lives; `pid` becomes its id as this process sees it.
   bool is_alive(uint32_t slot, int32_t& pid) const;
   void close_account(uint32_t slot);
+  SharedExport* find_export(uint64_t key);
+  void drop_export(SharedExport& row, uint32_t slot);
+  void drop_exports_of(uint32_t slot);
   void wake_waiters(uint32_t gpu);
   // What `slot` may still take in its MIG device; without bound if it has none. The caller holds the GPU.
   uint64_t instance_room(uint32_t slot, uint32_t gpu) const;
@@ -352,6 +363,13 @@ class DeviceModel {
   // How much more the limits of cgroups let the calling process take on the GPU. Under the GPU's lock.
   uint64_t memory_limit_room(uint32_t gpu) const;
   uint64_t used_by_cgroup(uint32_t gpu, std::string_view cgroup) const;
+  // Whether `bytes` more are within what a soft limit guarantees to the cgroup.
+  bool is_guaranteed(uint32_t gpu, std::string_view cgroup, uint64_t bytes) const;
+  // Whether it may lose its memory to those whom it is guaranteed: it is within no soft limit that it keeps.
+  bool is_evictable(uint32_t gpu, std::string_view cgroup) const;
+  // Under MPS, for memory that is guaranteed to the caller: terminates clients that have more than their
+  // share until there is room; false, and nobody is touched, if there would be none.
+  bool win_back(GpuLock& lock, uint32_t gpu, uint64_t bytes);
   void sleep_in_lock_step(uint64_t time_ns);
   void await_turn();
   void pass_turn();

@@ -85,7 +85,7 @@ Admission DeviceModel::admit_context(uint32_t slot, uint32_t gpu, uint64_t bytes
     if (is_mps(gpu) && others.any_lost) return Admission::mps_recovers;
     if (is_mps(gpu) && others.count >= kMpsClientsMax) return Admission::mps_is_full;
   }
-  if (bytes > room(gpu)) return Admission::out_of_memory;
+  if (bytes > room(gpu) && !win_back(lock, gpu, bytes)) return Admission::out_of_memory;
   SharedUse& use = state_->uses[slot][gpu];
   use.contexts += 1;
   use.context_bytes += bytes;
@@ -109,7 +109,8 @@ bool DeviceModel::charge(uint32_t slot, uint32_t gpu, uint64_t bytes) {
   for (bool reaped = false;; reaped = true) {
     {
       GpuLock lock(*this, gpu);
-      if (bytes <= memory_room(gpu)) {
+      const bool fits = bytes <= memory_room(gpu);
+      if (fits || (reaped && win_back(lock, gpu, bytes) && bytes <= memory_room(gpu))) {
         SharedUse& use = state_->uses[slot][gpu];
         use.memory_bytes += bytes;
         remember_peak(use);

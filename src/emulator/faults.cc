@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 
 #include "emulator/gpu_lock.h"
@@ -151,18 +152,24 @@ void DeviceModel::throttle(uint32_t gpu, uint64_t reasons) {
   SharedGpuFaults& faults = state_->gpus[gpu].faults;
   change_clock(gpu, [&] {
     const uint64_t now = monotonic_now();
-    const bool was = faults.throttle_reasons.exchange(reasons) != 0;
-    if (was) faults.throttled_ns.fetch_add(now - std::min(now, faults.throttled_since_ns.load()));
+    const uint64_t span = now - std::min(now, faults.throttled_since_ns.load());
+    const uint64_t before = faults.throttle_reasons.exchange(reasons);
+    if (before != 0) faults.throttled_ns.fetch_add(span);
+    for (uint32_t bit = 0; bit < kReasonBits; ++bit) {
+      if ((before >> bit & 1) != 0) faults.throttled_ns_by[bit].fetch_add(span);
+    }
     faults.throttled_since_ns.store(now);
   });
 }
 
-uint64_t DeviceModel::throttled_ns(uint32_t gpu) const {
+uint64_t DeviceModel::throttled_ns(uint32_t gpu, uint64_t reason) const {
   const SharedGpuFaults& faults = state_->gpus[gpu].faults;
   const uint64_t now = monotonic_now();
-  const uint64_t current =
-      faults.throttle_reasons.load() != 0 ? now - std::min(now, faults.throttled_since_ns.load()) : 0;
-  return faults.throttled_ns.load() + current;
+  const bool lasts = (faults.throttle_reasons.load() & reason) != 0;
+  const uint64_t current = lasts ? now - std::min(now, faults.throttled_since_ns.load()) : 0;
+  if (reason == UINT64_MAX) return faults.throttled_ns.load() + current;
+  const auto bit = static_cast<uint32_t>(std::countr_zero(reason));
+  return bit < kReasonBits ? faults.throttled_ns_by[bit].load() + current : 0;
 }
 
 void DeviceModel::add_ghost(uint32_t gpu, uint64_t bytes) {

@@ -13,7 +13,7 @@
 namespace tranche::emulator {
 namespace {
 
-constexpr mode_t kEveryone = 0666;
+constexpr mode_t kFileMode = 0666;
 constexpr uint64_t kFileBytes = kWindows * kWindowBytes;
 
 }  // namespace
@@ -26,9 +26,9 @@ Result<void> make_former_bytes(const std::string& directory, uint32_t gpu_count)
   for (uint32_t gpu = 0; gpu < gpu_count; ++gpu) {
     const std::string path = former_bytes_path(directory, gpu);
     unlink(path.c_str());
-    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kEveryone);
+    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode);
     const bool made =
-        file >= 0 && fchmod(file, kEveryone) == 0 && ftruncate(file, static_cast<off_t>(kFileBytes)) == 0;
+        file >= 0 && fchmod(file, kFileMode) == 0 && ftruncate(file, static_cast<off_t>(kFileBytes)) == 0;
     const int error = errno;
     if (file >= 0) close(file);
     if (!made) {

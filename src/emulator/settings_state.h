@@ -26,6 +26,7 @@ struct SharedTransfer {
 inline constexpr uint32_t kTransfersKept = 64;
 struct SharedTransfers {
   uint64_t count, bytes;  // ever
+  uint64_t told;  // of those bytes, the most that was ever said to have moved: a counter never goes back
   std::array<SharedTransfer, kTransfersKept> newest;
 };
 

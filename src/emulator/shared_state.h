@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "emulator/export_state.h"
 #include "emulator/fault_state.h"
 #include "emulator/mig/mig_state.h"
 #include "emulator/server_description.h"
@@ -106,6 +107,7 @@ struct SharedState {
   SharedServerFaults faults;
 
   SharedMemoryLimits memory_limits;
+  SharedExports exports;
   SharedLockStep lock_step;
   pthread_mutex_t table_lock;
   std::atomic<uint32_t> process_high_water;  // slots ever used: where a walk may stop

@@ -139,8 +139,10 @@ CUresult DeviceMemory::allocate_pages(uint64_t bytes, CUdeviceptr& address) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void DeviceMemory::release_pages(CUdeviceptr address, uint64_t bytes) {
-  if (bytes > kKeptWhenFreed) madvise(host(address) + kDevicePage, bytes - 2 * kDevicePage, MADV_REMOVE);
+// Of a hollow block only the first and last page ever had bytes, and they stay.
+void DeviceMemory::release_pages(CUdeviceptr address, uint64_t bytes, bool is_hollow) {
+  if (bytes > kKeptWhenFreed && !is_hollow)
+    madvise(host(address) + kDevicePage, bytes - 2 * kDevicePage, MADV_REMOVE);
   give_span(address, bytes);
   model_.discharge(slot_, gpu_, bytes);
 }
@@ -150,17 +152,16 @@ CUresult DeviceMemory::allocate_small(uint64_t unit, CUdeviceptr& address) {
   if (with_room.empty()) {
     CUdeviceptr page = 0;
     CUDA_TRY(allocate_pages(kDevicePage, page));
-    Slab& slab = slabs_[page];
-    slab.unit = unit;
-    for (uint64_t i = kDevicePage / unit; i > 0; --i) slab.free.push_back(static_cast<uint32_t>(i - 1));
+    slabs_[page].unit = unit;
     with_room.insert(page);
   }
   const CUdeviceptr page = *with_room.begin();
   Slab& slab = slabs_[page];
+  if (slab.free.empty()) slab.free.push_back(slab.next++);
   address = page + slab.free.back() * unit;
   slab.free.pop_back();
   ++slab.live;
-  if (slab.free.empty()) with_room.erase(page);
+  if (slab.is_full()) with_room.erase(page);
   return CUDA_SUCCESS;
 }
 
@@ -175,7 +176,7 @@ void DeviceMemory::release_small(CUdeviceptr address, uint64_t unit) {
   }
   slabs_with_room_[unit].erase(page);
   slabs_.erase(page);
-  release_pages(page, kDevicePage);
+  release_pages(page, kDevicePage, false);
 }
 
 CUresult DeviceMemory::allocate(uint64_t bytes, CUcontext context, CUdeviceptr& address, BlockKind kind) {
@@ -208,7 +209,7 @@ CUresult DeviceMemory::take_pages(uint64_t bytes, CUdeviceptr& address) {
 
 void DeviceMemory::give_pages(CUdeviceptr address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  release_pages(address, bytes);
+  release_pages(address, bytes, false);
 }
 
 CUresult DeviceMemory::open() {
@@ -238,7 +239,7 @@ void DeviceMemory::release_locked(std::map<CUdeviceptr, Block>::iterator found) 
   if (block.span <= kSmallMax)
     release_small(block.address, block.span);
   else
-    release_pages(block.address, block.span);
+    release_pages(block.address, block.span, block.span > kRealBytesMax);
 }
 
 bool DeviceMemory::release(CUdeviceptr address) {

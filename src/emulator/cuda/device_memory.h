@@ -114,7 +114,9 @@ class DeviceMemory {
   struct Slab {
     uint64_t unit = 0;
     uint32_t live = 0;
-    std::vector<uint32_t> free;  // unit numbers, the last freed at the end
+    uint32_t next = 0;           // number of the first unit that was never given out
+    std::vector<uint32_t> free;  // numbers of those that were freed, the last at the end
+    bool is_full() const { return free.empty() && next == kDevicePage / unit; }
   };
 
   bool reserve();
@@ -122,7 +124,7 @@ class DeviceMemory {
   bool take_span(uint64_t bytes, CUdeviceptr& address);
   void give_span(CUdeviceptr address, uint64_t bytes);
   CUresult allocate_pages(uint64_t bytes, CUdeviceptr& address);
-  void release_pages(CUdeviceptr address, uint64_t bytes);
+  void release_pages(CUdeviceptr address, uint64_t bytes, bool is_hollow);
   CUresult allocate_small(uint64_t unit, CUdeviceptr& address);
   void release_small(CUdeviceptr address, uint64_t unit);
   void release_locked(std::map<CUdeviceptr, Block>::iterator block);
