@@ -61,7 +61,7 @@ void DeviceModel::lose_contexts(uint32_t slot, GpuLock& lock, int32_t cuda_resul
   SharedUse& use = state_->uses[slot][static_cast<size_t>(&lock.gpu() - state_->gpus.data())];
   int32_t none = 0;
   use.fault.compare_exchange_strong(none, cuda_result);  // the first fault is the one that is seen
-  if (use.timeline.has_work()) abandon(lock.timeline(), lock.uses(), slot);
+  if (use.timeline.has_work()) abandon(lock.timeline_of(slot), lock.uses(), slot);
 }
 
 void DeviceModel::lose_all_contexts(uint32_t gpu, int32_t cuda_result) {
@@ -90,8 +90,16 @@ void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t g
     each_process([&](uint32_t slot) {
       int32_t its_pid = 0;
       if (state_->uses[slot][gpu].contexts == 0 || !is_alive(slot, its_pid)) return;
-      const bool is_meant = pid == 0 || meaning.effect != XidEffect::context || its_pid == pid || is_mps(gpu);
+      const SharedUse& use = state_->uses[slot][gpu];
+      const bool in_instance =
+          gpu_instance == kNoInstanceId || use.gpu_instance_plus_one.load() == gpu_instance + 1;
+      // Clients of MPS share their server's faults.
+      const bool is_at_fault = pid == 0 || its_pid == pid || is_mps(gpu);
+      const bool is_meant = meaning.effect != XidEffect::context || (is_at_fault && in_instance);
       if (is_meant) lose_contexts(slot, lock, meaning.cuda_result);
+      if (its_pid != pid || use.gpu_instance_plus_one.load() == 0) return;
+      gpu_instance = use.gpu_instance_plus_one.load() - 1;  // the driver says whose it is
+      compute_instance = use.compute_instance_plus_one.load() - 1;
     });
   }
   {
@@ -230,6 +238,23 @@ void DeviceModel::clear_faults(uint32_t gpu) {
   faults.leaving.store(0);
   faults.copy_bytes_per_second.store(0);
   block_nvml(faults.nvml, 0);
+  wake_waiters(gpu);
+}
+
+void DeviceModel::repair_by_reset(uint32_t gpu) {
+  SharedGpuFaults& faults = state_->gpus[gpu].faults;
+  if (faults.recovery.load() == static_cast<uint32_t>(RecoveryAction::reset)) {
+    faults.recovery.store(0);
+    faults.refusal.store(0);
+  }
+  for (auto& type : faults.ecc) type[0].store(0);  // those of the board's life stay
+  faults.rows_pending.store(0);
+  faults.leaving.store(0);
+  {
+    GpuLock lock(*this, gpu);
+    lock.gpu().used_bytes -= std::min(lock.gpu().used_bytes, faults.ghost_bytes.exchange(0));
+    faults.ghost_pid.store(0);
+  }
   wake_waiters(gpu);
 }
 

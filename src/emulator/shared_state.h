@@ -45,7 +45,9 @@ struct SharedGpu {
   uint64_t used_bytes;               // sum of the processes' context_bytes and memory_bytes, and of ghosts'
   SharedGpuFaults faults;
   SharedMig mig;
-  Timeline timeline;
+  Timeline timeline;                                       // of the whole GPU: nothing runs on it under MIG
+  std::array<Timeline, kMaxExecutors> instance_timelines;  // of the compute instances, by their executor
+  uint64_t retired_busy_ns;  // that compute instances had which are gone, as time of the whole GPU
   SharedGpuSettings settings;
   SharedAccounting accounting;
   std::array<SharedTransfers, 2> transfers;  // by Bus
@@ -72,6 +74,8 @@ struct SharedUse {
   uint64_t launches;
   // The MIG device that it uses: ids, each plus one; 0: the whole GPU.
   std::atomic<uint32_t> gpu_instance_plus_one, compute_instance_plus_one;
+  std::atomic<uint32_t> executor_plus_one;  // that its work runs on; 0: the whole GPU's timeline
+  std::atomic<uint32_t> multiprocessors;    // of that executor
   std::atomic<int32_t> fault;  // the CUDA result that its contexts here are stuck with; 0: they are well
   ProcessTimeline timeline;
 };
