@@ -203,8 +203,8 @@ struct ShareRow {
   uint32_t gpu = 0;  // index
   MiB guarantee;
   MiB limit;
-  MiB charged;      // rounded up
-  MiB owed;         // of what it borrows beyond the guarantee, to be given back
+  MiB charged;          // rounded up
+  MiB owed;             // of what it borrows beyond the guarantee, to be given back
   uint64_t denied = 0;  // requests refused
   uint32_t processes = 0;
   Tier tier = Tier::guarded;
@@ -252,9 +252,9 @@ struct SliceRow {
   MilliGpu compute;
   MiB memory;
   Tier tier = Tier::enforced;
-  std::optional<MiB> memory_limit;    // of a burst: up to this while it is free
-  std::optional<MiB> memory_charged;  // unset: not a part, or not known
-  std::optional<uint32_t> processes;  // that the guard has registered; unset alike
+  std::optional<MiB> memory_limit{};    // of a burst: up to this while it is free
+  std::optional<MiB> memory_charged{};  // unset: not a part, or not known
+  std::optional<uint32_t> processes{};  // that the guard has registered; unset alike
   bool operator==(const SliceRow&) const = default;
 };
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 
 #include "emulator/gpu_lock.h"
@@ -60,7 +61,18 @@ void DeviceModel::lose_contexts(uint32_t slot, GpuLock& lock, int32_t cuda_resul
   SharedUse& use = state_->uses[slot][static_cast<size_t>(&lock.gpu() - state_->gpus.data())];
   int32_t none = 0;
   use.fault.compare_exchange_strong(none, cuda_result);  // the first fault is the one that is seen
-  if (use.timeline.has_work()) abandon(lock.timeline(), lock.uses(), slot);
+  if (use.timeline.has_work()) abandon(lock.timeline_of(slot), lock.uses(), slot);
+}
+
+void DeviceModel::lose_all_contexts(uint32_t gpu, int32_t cuda_result) {
+  {
+    GpuLock lock(*this, gpu);
+    lock.advance_to_now();
+    each_process([&](uint32_t slot) {
+      if (state_->uses[slot][gpu].contexts > 0) lose_contexts(slot, lock, cuda_result);
+    });
+  }
+  wake_waiters(gpu);
 }
 
 void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t gpu_instance,
@@ -78,8 +90,16 @@ void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t g
     each_process([&](uint32_t slot) {
       int32_t its_pid = 0;
       if (state_->uses[slot][gpu].contexts == 0 || !is_alive(slot, its_pid)) return;
-      const bool is_meant = pid == 0 || meaning.effect != XidEffect::context || its_pid == pid;
+      const SharedUse& use = state_->uses[slot][gpu];
+      const bool in_instance =
+          gpu_instance == kNoInstanceId || use.gpu_instance_plus_one.load() == gpu_instance + 1;
+      // Clients of MPS share their server's faults.
+      const bool is_at_fault = pid == 0 || its_pid == pid || is_mps(gpu);
+      const bool is_meant = meaning.effect != XidEffect::context || (is_at_fault && in_instance);
       if (is_meant) lose_contexts(slot, lock, meaning.cuda_result);
+      if (its_pid != pid || use.gpu_instance_plus_one.load() == 0) return;
+      gpu_instance = use.gpu_instance_plus_one.load() - 1;  // the driver says whose it is
+      compute_instance = use.compute_instance_plus_one.load() - 1;
     });
   }
   {
@@ -138,18 +158,26 @@ void DeviceModel::wait_while_nvml_blocked(uint32_t gpu) {
 
 void DeviceModel::throttle(uint32_t gpu, uint64_t reasons) {
   SharedGpuFaults& faults = state_->gpus[gpu].faults;
-  const uint64_t now = monotonic_now();
-  const bool was = faults.throttle_reasons.exchange(reasons) != 0;
-  if (was) faults.throttled_ns.fetch_add(now - std::min(now, faults.throttled_since_ns.load()));
-  faults.throttled_since_ns.store(now);
+  change_clock(gpu, [&] {
+    const uint64_t now = monotonic_now();
+    const uint64_t span = now - std::min(now, faults.throttled_since_ns.load());
+    const uint64_t before = faults.throttle_reasons.exchange(reasons);
+    if (before != 0) faults.throttled_ns.fetch_add(span);
+    for (uint32_t bit = 0; bit < kReasonBits; ++bit) {
+      if ((before >> bit & 1) != 0) faults.throttled_ns_by[bit].fetch_add(span);
+    }
+    faults.throttled_since_ns.store(now);
+  });
 }
 
-uint64_t DeviceModel::throttled_ns(uint32_t gpu) const {
+uint64_t DeviceModel::throttled_ns(uint32_t gpu, uint64_t reason) const {
   const SharedGpuFaults& faults = state_->gpus[gpu].faults;
   const uint64_t now = monotonic_now();
-  const uint64_t current =
-      faults.throttle_reasons.load() != 0 ? now - std::min(now, faults.throttled_since_ns.load()) : 0;
-  return faults.throttled_ns.load() + current;
+  const bool lasts = (faults.throttle_reasons.load() & reason) != 0;
+  const uint64_t current = lasts ? now - std::min(now, faults.throttled_since_ns.load()) : 0;
+  if (reason == UINT64_MAX) return faults.throttled_ns.load() + current;
+  const auto bit = static_cast<uint32_t>(std::countr_zero(reason));
+  return bit < kReasonBits ? faults.throttled_ns_by[bit].load() + current : 0;
 }
 
 void DeviceModel::add_ghost(uint32_t gpu, uint64_t bytes) {
@@ -210,6 +238,23 @@ void DeviceModel::clear_faults(uint32_t gpu) {
   faults.leaving.store(0);
   faults.copy_bytes_per_second.store(0);
   block_nvml(faults.nvml, 0);
+  wake_waiters(gpu);
+}
+
+void DeviceModel::repair_by_reset(uint32_t gpu) {
+  SharedGpuFaults& faults = state_->gpus[gpu].faults;
+  if (faults.recovery.load() == static_cast<uint32_t>(RecoveryAction::reset)) {
+    faults.recovery.store(0);
+    faults.refusal.store(0);
+  }
+  for (auto& type : faults.ecc) type[0].store(0);  // those of the board's life stay
+  faults.rows_pending.store(0);
+  faults.leaving.store(0);
+  {
+    GpuLock lock(*this, gpu);
+    lock.gpu().used_bytes -= std::min(lock.gpu().used_bytes, faults.ghost_bytes.exchange(0));
+    faults.ghost_pid.store(0);
+  }
   wake_waiters(gpu);
 }
 

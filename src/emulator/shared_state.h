@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "emulator/export_state.h"
 #include "emulator/fault_state.h"
 #include "emulator/mig/mig_state.h"
 #include "emulator/server_description.h"
@@ -23,7 +24,7 @@
 namespace tranche::emulator {
 
 inline constexpr uint64_t kStateMagic = 0x314D55'4E415254;  // "TRANUM1"
-inline constexpr uint32_t kStateVersion = 2;
+inline constexpr uint32_t kStateVersion = 3;
 
 // What never changes while a server stands, but for the minor number: a fault can change that.
 struct GpuIdentity {
@@ -44,9 +45,12 @@ struct SharedGpu {
   uint64_t used_bytes;               // sum of the processes' context_bytes and memory_bytes, and of ghosts'
   SharedGpuFaults faults;
   SharedMig mig;
-  Timeline timeline;
+  Timeline timeline;                                       // of the whole GPU: nothing runs on it under MIG
+  std::array<Timeline, kMaxExecutors> instance_timelines;  // of the compute instances, by their executor
+  uint64_t retired_busy_ns;  // that compute instances had which are gone, as time of the whole GPU
   SharedGpuSettings settings;
   SharedAccounting accounting;
+  std::array<SharedTransfers, 2> transfers;  // by Bus
 };
 
 // Who has an account. A row counts while its process holds a record lock on byte `slot` of the file
@@ -70,6 +74,8 @@ struct SharedUse {
   uint64_t launches;
   // The MIG device that it uses: ids, each plus one; 0: the whole GPU.
   std::atomic<uint32_t> gpu_instance_plus_one, compute_instance_plus_one;
+  std::atomic<uint32_t> executor_plus_one;  // that its work runs on; 0: the whole GPU's timeline
+  std::atomic<uint32_t> multiprocessors;    // of that executor
   std::atomic<int32_t> fault;  // the CUDA result that its contexts here are stuck with; 0: they are well
   ProcessTimeline timeline;
 };
@@ -105,6 +111,7 @@ struct SharedState {
   SharedServerFaults faults;
 
   SharedMemoryLimits memory_limits;
+  SharedExports exports;
   SharedLockStep lock_step;
   pthread_mutex_t table_lock;
   std::atomic<uint32_t> process_high_water;  // slots ever used: where a walk may stop

@@ -13,6 +13,7 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   const int gpu = gpu_of_current_context();
   if (result != CUDA_SUCCESS || gpu < 0) return result;
   pools_settle_all(gpu);
+  measured_settle(gpu, false);
   struct Usage usage;
   lease_usage(gpu, &usage);
   // A limit is never more than the device has; what is free may be less, when others are over theirs.

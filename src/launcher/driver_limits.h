@@ -15,6 +15,7 @@ namespace tranche::launcher {
 // True: each of the task's parts is held by the driver. False: this driver does not hold some of them.
 isolation::Outcome<bool> set_driver_limits(const LauncherHost& host, const wire::StartRequest& request);
 // Whatever limits the task's cgroup has, on any GPU.
-isolation::Outcome<void> clear_driver_limits(const LauncherHost& host, uint32_t uid, const wire::TaskKey& key);
+isolation::Outcome<void> clear_driver_limits(const LauncherHost& host, uint32_t uid,
+                                             const wire::TaskKey& key);
 
 }  // namespace tranche::launcher

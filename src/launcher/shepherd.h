@@ -94,7 +94,7 @@ class Shepherd {
   isolation::FileDescriptor main_process_;  // pidfd
   TimeLimit time_limit_;
   bool limit_signal_sent_ = false;
-  bool has_driver_limits_ = false;  // or may have: on the task's cgroup
+  bool has_driver_limits_ = false;                  // or may have: on the task's cgroup
   wire::ExitCause ending_ = wire::ExitCause::none;  // why we end it
   bool main_reaped_ = true;                         // no child yet, or waited for
   bool go_given_ = false;

@@ -3,8 +3,9 @@
 // A stranger is a process of an ordinary user that holds the node of a GPU that Tranche manages and is in no
 // task's cgroup. Services of the system (uid below 1000: the driver's persistence daemon, monitors) are none,
 // nor is a process that only looks: one that the driver, where it answers, does not list as having a context.
-// What is done is watchdog.foreign of the configuration. As it is delivered, such a GPU is drained by "tranche" with a reason that names user and process, and given back when it is
-// free. Nobody's process is touched. A drain by an operator, or for another reason, is left alone.
+// What is done is watchdog.foreign of the configuration. As it is delivered, such a GPU is drained by
+// "tranche" with a reason that names user and process, and given back when it is free. Nobody's process is
+// touched. A drain by an operator, or for another reason, is left alone.
 //
 // Threading: the reactor's thread.
 #pragma once
@@ -29,7 +30,7 @@ class StrangerWatch {
     TaskHost& host;
     GpuManager& gpus;
     UserDirectory& users;
-    Duration interval;  // zero: never
+    Duration interval;                       // zero: never
     const WatchdogPolicy* policy = nullptr;  // null: the defaults
   };
   explicit StrangerWatch(Parts parts) : parts_(parts) {}

@@ -22,6 +22,8 @@ BOARDS = {
     "h100-80": ("NVIDIA H100 80GB HBM3", 81559, 561, False, True, True),
     "h200": ("NVIDIA H200", 143771, 607, False, True, True),
     "b200": ("NVIDIA B200", 183359, 729, False, True, True),
+    "a30": ("NVIDIA A30", 24576, 514, False, False, True),
+    "rtxpro6000": ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 639, False, False, True),
 }
 
 
@@ -43,9 +45,10 @@ def boards_of_this_server():
 class Holder:
     """A process with {gpu: MiB} of device memory."""
 
-    def __init__(self, memory, busy=False):
+    def __init__(self, memory, busy=False, copy=False):
         self.memory = memory
-        arguments = [f"{gpu}={mib}" for gpu, mib in memory.items()] + (["--busy"] if busy else [])
+        arguments = [f"{gpu}={mib}" for gpu, mib in memory.items()]
+        arguments += (["--busy"] if busy else []) + (["--copy"] if copy else [])
         self._process = subprocess.Popen(
             [sys.executable, os.path.join(FOLDER, "holder.py"), *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -56,6 +59,12 @@ class Holder:
     @property
     def pid(self):
         return self._process.pid
+
+    def ask(self):
+        """CUDA's result of one more allocation."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
 
     def end(self):
         self._process.stdin.close()
@@ -69,11 +78,11 @@ class Holder:
 
 
 @contextlib.contextmanager
-def holders(*memories, busy=False):
+def holders(*memories, busy=False, copy=False):
     started = []
     try:
         for memory in memories:
-            started.append(Holder(memory, busy))
+            started.append(Holder(memory, busy, copy))
         yield started
     finally:
         for holder in started:

@@ -35,10 +35,10 @@ constexpr std::string_view kProgramHelp =
     "\n"
     "Each takes --help. Exit codes: 0 done, 1 failed, 2 not understood; run gives COMMAND's own.\n";
 
-constexpr std::array<Verb, 7> kVerbs{{
+constexpr std::array<Verb, 8> kVerbs{{
     {"run",
-     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND] -- "
-     "COMMAND\n"
+     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND]\n"
+     "                     [--sharing WAY] -- COMMAND\n"
      "\n"
      "Runs COMMAND on an emulated server that only it and its children see: device nodes in a private /dev,\n"
      "libcuda.so.1 and libnvidia-ml.so.1 where every program finds them, state in a private /run. All is\n"
@@ -48,8 +48,8 @@ constexpr std::array<Verb, 7> kVerbs{{
      "  tranche-emulator run --board h100-80:4 -- nvtop\n"
      "  tranche-emulator run --board t4 --board l40s:2 -- env CUDA_VISIBLE_DEVICES=1 ./program\n"},
     {"start",
-     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND] "
-     "[--name NAME]\n"
+     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND]\n"
+     "                       [--sharing WAY] [--name NAME]\n"
      "\n"
      "Makes the server's state (/run/tranche-emulator) and device nodes (/dev/nvidia*), and prints the "
      "folder\n"
@@ -57,7 +57,10 @@ constexpr std::array<Verb, 7> kVerbs{{
      "\"board = h100-80:4\", \"driver = 570\", \"name = lab-a\". A LEVEL is one of 470, 535, 550 (if nothing "
      "is\n"
      "said), 570, 580, 595, 615, 620, or a whole version such as 550.54.14. A KIND is\n"
-     "none, passthrough, vgpu or vgpu-unlicensed.\n"
+     "none, passthrough, vgpu or vgpu-unlicensed. A WAY is slices (processes take turns, if nothing is "
+     "said), "
+     "mps\n"
+     "(they run side by side and share faults, as clients of MPS), or mps@0,3 for GPUs 0 and 3 only.\n"
      "\n"
      "  tranche-emulator start --board a100-80:8\n"
      "  tranche-emulator start --server lab.server --driver 570\n"},
@@ -104,6 +107,19 @@ constexpr std::array<Verb, 7> kVerbs{{
      "  tranche-emulator mig on --gpu 0\n"
      "  tranche-emulator mig create 3g.40gb@4 --gpu 0\n"
      "  CUDA_VISIBLE_DEVICES=MIG-... ./program\n"},
+    {"reset",
+     "tranche-emulator reset --gpu N\n"
+     "\n"
+     "Does what `nvidia-smi --gpu-reset` does: refuses while any process has the GPU's node open, NVML's "
+     "clients\n"
+     "among them, and names one. Otherwise the GPU is as after its start: an XID that asked for a reset, "
+     "memory of\n"
+     "ghosts, rows that wait to be remapped and counted errors are gone, and so are MIG instances. A GPU "
+     "that\n"
+     "fell off the bus, a row that cannot be remapped, heat and blocked calls stay (`fault clear`). Needs "
+     "root.\n"
+     "\n"
+     "  tranche-emulator reset --gpu 2\n"},
     {"fault",
      "tranche-emulator fault KIND [VALUE] [--gpu N]...\n"
      "tranche-emulator fault list [--json]\n"
@@ -113,9 +129,11 @@ constexpr std::array<Verb, 7> kVerbs{{
      "it\n"
      "right, as a reset, a reboot or a visit to the workshop would: all of it, or what is wrong with GPU N.\n"
      "\n"
-     "  xid CODE [--pid P]     an XID event with its consequences for the contexts on the GPU: those of\n"
-     "                         process P, or of every process there, where the code is an application's "
-     "error\n"
+     "  xid CODE [--pid P | --instance GI]\n"
+     "                         an XID event with its consequences for the contexts on the GPU: those of\n"
+     "                         process P, of a GPU instance, or of every process there, where the code is "
+     "an\n"
+     "                         application's error\n"
      "  lost                   fallen off the bus: XID 79\n"
      "  nvml-block [--for 60s] NVML calls about the GPU do not return; without --gpu no NVML call does\n"
      "  driver-mismatch        library and kernel module differ, as after an update without a reboot\n"
@@ -182,6 +200,7 @@ Result<void> apply_option(const std::string& name, const std::string& value, Ser
   if (name == "--board") return add_boards(value, server);
   if (name == "--server") return apply_server_file(value, server);
   if (name == "--guest") return set_guest(value, server);
+  if (name == "--sharing") return set_sharing(value, server);
   if (name == "--driver" || name == "--driver-version") {
     TRY_ASSIGN(server.driver_version, driver_version_of(value));
     return {};
@@ -198,7 +217,7 @@ bool takes_server(std::string_view verb) { return verb == "run" || verb == "star
 bool takes_value(std::string_view verb, std::string_view name) {
   return takes_server(verb) &&
          (name == "--board" || name == "--server" || name == "--driver" || name == "--driver-version" ||
-          name == "--guest" || (name == "--name" && verb == "start"));
+          name == "--guest" || name == "--sharing" || (name == "--name" && verb == "start"));
 }
 
 // "--name=value" as two.
@@ -250,7 +269,7 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
   if (find_verb(options.verb) == nullptr) {
     return fail(usage_error("\"" + options.verb + "\" is not a verb of tranche-emulator", ""));
   }
-  if (options.verb == "fault" || options.verb == "mig") {
+  if (options.verb == "fault" || options.verb == "mig" || options.verb == "reset") {
     options.command.assign(arguments.begin() + 1, arguments.end());
     options.help = options.command.empty() ||
                    std::any_of(options.command.begin(), options.command.end(),
