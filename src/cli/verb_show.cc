@@ -74,8 +74,8 @@ void add_request(Page& page, const api::JobDetail& job) {
   page.line("GPU", gpu_text(job));
   if (!job.gpus.empty()) page.line("GPUs held", indices_text(job.gpus));
   if (job.started && !is_final(job.state)) {
-    page.line("Share", job.over_quota ? "over its queue's quota: may be reclaimed by queues within theirs"
-                                      : "within its queue's quota: not reclaimed by other queues");
+    page.line("Share", job.over_quota ? "over what its queue is entitled to: others may reclaim it"
+                                      : "within what its queue is entitled to: not reclaimed by others");
   }
   if (job.array) {
     page.line("Array",

@@ -262,7 +262,7 @@ TEST(Verbs, ShowTellsEverything) {
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   for (const std::string_view expected :
        {"job 7 'fine tune'  running\n", "Queue        physics/ada\n", "Command      python 'train it.py'\n",
-        "GPUs held    3\n", "within its queue's quota", "History\n"}) {
+        "GPUs held    3\n", "within what its queue is entitled to", "History\n"}) {
     EXPECT_NE(outcome.output.find(expected), std::string::npos) << expected << "\n" << outcome.output;
   }
 }

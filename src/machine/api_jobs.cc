@@ -233,8 +233,24 @@ void ApiServer::answer_job(Responder responder, JobId id, const Caller& caller) 
   responder.respond(json_response(200, api::encode(job_summary(view_source(), *job, caller, true))));
 }
 
+// A queue that nobody has and nobody had is a slip of the keyboard, not an empty list.
+Result<void> ApiServer::check_queue_filter(const HttpRequest& request) const {
+  const std::string* queue = request.query_value("queue");
+  if (queue == nullptr) return {};
+  for (const QueueShare& share : parts_.engine.scheduler().shares()) {
+    if (share.path == *queue) return {};
+  }
+  for (const auto& [id, job] : parts_.engine.jobs().all()) {
+    if (job.spec->queue == *queue || job.spec->queue.starts_with(*queue + "/")) return {};
+  }
+  return fail(ErrorCode::not_found,
+              "there is no queue '" + printable_part(*queue, 80) + "'; 'tranche queue' lists all");
+}
+
 void ApiServer::list_jobs(Call& call) {
   if (const auto checked = check_filters(call.request); !checked)
+    return call.responder.respond(checked.error());
+  if (const auto checked = check_queue_filter(call.request); !checked)
     return call.responder.respond(checked.error());
   answer_page(
       call, [&](const JobRecord& job) { return matches(call.request, job); }, false);

@@ -65,6 +65,7 @@ class ApiServer final : public StepObserver {
   void submit(Call& call);
   void run(Call& call);
   void list_jobs(Call& call);
+  Result<void> check_queue_filter(const HttpRequest& request) const;
   void show_job(Call& call);
   void why(Call& call);
   void cancel(Call& call);

@@ -102,7 +102,8 @@ FractionFence fraction_fence(const std::string& run_dir, const std::string& driv
   if (::access((run_dir + "/guard/libcuda.so.1").c_str(), R_OK) != 0) {
     return {api::Tier::unenforced,
             "unenforced: the guard's libraries are missing, or do not fit this driver",
-            "see the launcher's log; restart the launcher after a change of the driver",
+            "'tranche-up stop' and 'tranche-up start' fit the guard to the driver again and say what they "
+            "lack (--guard-dir)",
             {}};
   }
   const auto proof = read_file(run_dir + "/guard/fences", kMaxProof);

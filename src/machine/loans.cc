@@ -90,9 +90,9 @@ void Loans::end_job(JobId id, const std::string& reason) {
   if (job == nullptr || is_ending(*job)) return;
   log(LogLevel::warning, "borrower_stopped", {{"job", id.value()}});
   if (parts_.config.share.recall_end == RecallEnd::requeue && !job->spec->interactive) {
-    parts_.engine.record(JobRequeued{id, "tranche", reason});
+    parts_.engine.record(JobRequeued{.job = id, .by = "tranche", .reason = reason});
   } else {
-    parts_.engine.record(JobCancelled{id, "tranche", reason});
+    parts_.engine.record(JobCancelled{.job = id, .by = "tranche", .reason = reason});
   }
 }
 

@@ -138,8 +138,8 @@ void ShareWatch::act(Case& found) {
     const JobRecord* job = parts_.engine.jobs().find(found.last.job);
     if (job == nullptr || is_final(job->state) || job->state == JobState::stopping) return;
     log(LogLevel::warning, "share_exceeded_ended", {{"job", found.last.job.value()}});
-    parts_.engine.record(
-        JobCancelled{found.last.job, "tranche", "ended by the watchdog: " + to_text(found.last)});
+    parts_.engine.record(JobCancelled{
+        .job = found.last.job, .by = "tranche", .reason = "ended by the watchdog: " + to_text(found.last)});
     return;
   }
   if (policy.pause_after > Duration{} && age >= policy.pause_after && found.paused.empty() && !found.ended)

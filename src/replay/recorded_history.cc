@@ -126,6 +126,7 @@ RecordedHistory HistoryReader::finish() {
   }
   history_.stories = chronicle_.stories();
   history_.totals = chronicle_.totals();
+  history_.end = moment_of(last_time_) + kMillisecond;
   history_.cancelled_running = cancelled_.size();
   for (const JobStory& story : history_.stories) {
     if (!story.ended.is_set() && story.started.is_set()) ++history_.unfinished;
@@ -170,7 +171,7 @@ SimulationResult replay_history(const RecordedHistory& history, const Policy* po
     simulation.add(time, payload);
   }
   for (const auto& [job, work] : history.work) simulation.set_work(job, work);
-  return simulation.run();
+  return simulation.run(history.end);
 }
 
 }  // namespace tranche::replay
