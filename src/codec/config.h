@@ -47,6 +47,7 @@ struct DaemonConfig {
   Duration sample_interval = kSecond;
   Duration scan_interval{10 *
                          kSecond.count()};  // between searches for users of GPUs outside of jobs; 0: none
+  bool operator_recovery = false;  // a GPU that failed comes back by an operator alone, not by itself
   // [policy], [class.*], [queue.*]: normalised, ready for PolicyChanged
   Policy policy;
   bool operator==(const DaemonConfig&) const = default;

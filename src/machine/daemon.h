@@ -47,6 +47,7 @@ class Daemon {
   ApiServer& api() { return *api_; }
   bool may_submit() const { return runner_->has_reconciled(); }
   Engine& engine() { return *engine_; }
+  GpuManager& gpus() { return *gpus_; }
 
   // The configuration was changed on disk: a new policy enters as one event; what needs a restart is named.
   Result<api::PolicySummary> reload();
