@@ -39,6 +39,11 @@ std::string text_of(const GpuRemoved& event, const GpuNames& gpus) { return gpus
 std::string text_of(const HealthChanged& event, const GpuNames& gpus) {
   return gpus.name_of(event.gpu) + " " + std::string(to_string(event.health)) + " " + name(event.reason);
 }
+std::string text_of(const GpuFaulted& event, const GpuNames& gpus) {
+  std::string jobs;
+  for (const JobId job : event.jobs) jobs += " " + job_of(job);
+  return gpus.name_of(event.gpu) + " XID " + std::to_string(event.xid) + jobs;
+}
 std::string text_of(const GpuDrained& event, const GpuNames& gpus) {
   return gpus.name_of(event.gpu) + " by " + name(event.by) + ": " + name(event.reason);
 }

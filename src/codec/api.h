@@ -283,7 +283,7 @@ struct MigDeviceRow {
   bool operator==(const MigDeviceRow&) const = default;
 };
 
-// An error that the driver has reported, since the daemon was started.
+// An error that the driver has reported; the log keeps them.
 struct GpuFault {
   Duration age;
   uint32_t xid = 0;
@@ -318,7 +318,8 @@ struct GpuStatus {
   bool whole_only = false;             // a virtual GPU: it cannot be shared
   std::optional<bool> mig_enabled;
   std::vector<MigDeviceRow> mig_devices;
-  std::vector<GpuFault> faults;  // newest last
+  std::vector<GpuFault> faults;  // the last 16, newest last
+  bool let_go = false;           // Tranche does not hold it open: it can be reset
   bool operator==(const GpuStatus&) const = default;
 };
 

@@ -384,6 +384,7 @@ void describe(Visitor& v, Of<api::GpuStatus>) {
   v.optional("mig_enabled", &GpuStatus::mig_enabled);
   v.optional("mig_devices", &GpuStatus::mig_devices, List{limits::kListItems, kPlain});
   v.optional("faults", &GpuStatus::faults, List{limits::kListItems, kPlain});
+  v.optional("let_go", &GpuStatus::let_go);
 }
 
 template <class Visitor>

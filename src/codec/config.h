@@ -88,6 +88,8 @@ struct DaemonConfig {
   // [policy], [class.*], [queue.*]: normalised, ready for PolicyChanged, but that policy.users_share_gpu says
   // what holds where nothing is enforced: the daemon raises it where parts are.
   UsersShare users_share = UsersShare::enforced;
+  bool operator_recovery = false;  // a GPU that failed comes back by an operator alone, not by itself
+  // [policy], [class.*], [queue.*]: normalised, ready for PolicyChanged
   Policy policy;
   bool operator==(const DaemonConfig&) const = default;
 

@@ -169,6 +169,13 @@ std::string take_emulated(const Entry& entry, DaemonConfig& target) {
   return "";
 }
 
+std::string take_recovery(const Entry& entry, DaemonConfig& target) {
+  const bool known = entry.kind == Kind::text && (entry.text == "automatic" || entry.text == "operator");
+  if (!known) return "must be \"automatic\" or \"operator\", not " + shown_value(entry);
+  target.operator_recovery = entry.text == "operator";
+  return "";
+}
+
 std::string take_scan_interval(const Entry& entry, DaemonConfig& target) {
   std::string problem = take_duration<&DaemonConfig::scan_interval, 0, kHour.count()>(entry, target);
   if (problem.empty() && target.scan_interval > Duration{} && target.scan_interval < Duration(kLeastScan))
@@ -252,6 +259,7 @@ constexpr Key<DaemonConfig> kGpusKeys[] = {
     {"sample_interval", "duration", "\"1s\"",
      take_duration<&DaemonConfig::sample_interval, 100 * kMillisecond.count(), kHour.count()>},
     {"scan_interval", "duration", "\"10s\"", take_scan_interval},
+    {"recovery", "choice", "\"automatic\"", take_recovery},
 };
 constexpr Key<Policy> kPolicyKeys[] = {
     {"default_queue", "text", "\"default\"", take_default_queue},

@@ -191,6 +191,7 @@ void describe(Visitor& v, Of<NodeRemoved>) {
 template <class Visitor>
 void describe(Visitor& v, Of<GpuAdded>) {
   v.required("gpu", &GpuAdded::gpu);
+  v.optional("drained", &GpuAdded::drained, kSentence);
 }
 template <class Visitor>
 void describe(Visitor& v, Of<GpuRemoved>) {
@@ -201,6 +202,12 @@ void describe(Visitor& v, Of<HealthChanged>) {
   v.required("gpu", &HealthChanged::gpu, kSmallId);
   v.required("health", &HealthChanged::health);
   v.optional("reason", &HealthChanged::reason, kSentence);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<GpuFaulted>) {
+  v.required("gpu", &GpuFaulted::gpu, kSmallId);
+  v.required("xid", &GpuFaulted::xid, kCount32);
+  v.optional("jobs", &GpuFaulted::jobs, List{limits::kListItems, kId});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<GpuDrained>) {

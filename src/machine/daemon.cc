@@ -53,8 +53,9 @@ Result<void> Daemon::recover() {
   engine_->resume();
 
   drains_ = std::make_unique<GpuDrains>(*engine_);
-  gpus_ = std::make_unique<GpuManager>(
-      GpuManager::Parts{parts_.reactor, *engine_, parts_.gpus, *drains_, parts_.config.manage, rebooted_});
+  gpus_ = std::make_unique<GpuManager>(GpuManager::Parts{parts_.reactor, *engine_, parts_.gpus, *drains_,
+                                                         parts_.config.manage, rebooted_,
+                                                         parts_.config.operator_recovery});
   sessions_ = std::make_unique<InteractiveSessions>(parts_.reactor, *engine_);
   releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_, *drains_);
   if (parts_.arbiter != nullptr) {

@@ -50,6 +50,7 @@ class Daemon {
   bool may_submit() const { return runner_->has_reconciled(); }
   Engine& engine() { return *engine_; }
   const Shares* shares() const { return shares_.get(); }  // null without an arbiter
+  GpuManager& gpus() { return *gpus_; }
 
   // The configuration was changed on disk: a new policy enters as one event; what needs a restart is named.
   Result<api::PolicySummary> reload();

@@ -2,6 +2,7 @@
 
 #include "base/quantity_text.h"
 #include "codec/config.h"
+#include "gpu/xid_policy.h"
 #include "linux/files.h"
 #include "linux/process_identity.h"
 #include "machine/fences.h"
@@ -89,6 +90,7 @@ std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::
 
 void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::GpuStatus& status) {
   const GpuStatus* live = source.gpus.host().status(view.gpu->index);
+  if (live != nullptr) status.let_go = live->let_go;
   if (live == nullptr || !live->reading) return;
   const GpuReading& reading = *live->reading;
   status.memory_used = reading.memory_used;
@@ -118,10 +120,10 @@ void add_description(const DiscoveredGpu& found, api::GpuStatus& status) {
 }
 
 void add_faults(const ViewSource& source, GpuId id, api::GpuStatus& status) {
-  for (const GpuManager::Fault& fault : source.gpus.faults(id)) {
-    const Duration age = std::max(Duration{}, source.clock.since_boot() - fault.xid.seen_at);
-    status.faults.push_back({age, static_cast<uint32_t>(std::min<uint64_t>(fault.xid.code, UINT32_MAX)),
-                             fault.xid.of_the_job, fault.xid.text, fault.jobs});
+  for (const RecordedFault& fault : source.engine.faults().of(id)) {
+    const Duration age = std::max(Duration{}, source.engine.now() - fault.time);
+    status.faults.push_back(
+        {age, fault.xid, xid_rule(fault.xid).class_of == XidClass::job, xid_reason(fault.xid), fault.jobs});
   }
 }
 

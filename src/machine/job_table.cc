@@ -87,6 +87,10 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event.payload)) {
     touch(cancelled->job);
     reasons[cancelled->job] = cancelled->reason.empty() ? "cancelled by " + cancelled->by : cancelled->reason;
+  } else if (const auto* fault = std::get_if<GpuFaulted>(&event.payload)) {
+    for (const JobId id : fault->jobs) {
+      if (JobRecord* job = find(id)) job->fault = JobFault{event.time, fault->gpu, fault->xid};
+    }
   } else if (const auto* held = std::get_if<JobHeld>(&event.payload)) {
     touch(held->job);
     reasons[held->job] = "held by " + held->by;

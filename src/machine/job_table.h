@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -36,6 +37,13 @@ struct TaskEntry {
   int32_t signal = 0;
 };
 
+// An error that the driver reported of a GPU while the job held it.
+struct JobFault {
+  Time time;
+  GpuId gpu;
+  uint32_t xid = 0;
+};
+
 struct StateChange {
   Time time;
   JobState state = JobState::pending;
@@ -59,6 +67,7 @@ struct JobRecord {
   std::string private_reason;    // the same with paths, for the owner; not in the journal
   std::vector<TaskEntry> tasks;  // of the last attempt, by rank
   std::vector<StateChange> history;
+  std::optional<JobFault> fault;  // the last one
 
   // "7" or "7_3".
   std::string display() const;

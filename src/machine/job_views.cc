@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/quantity_text.h"
 #include "machine/fences.h"
 #include "machine/launch_environment.h"
 #include "machine/shares.h"
@@ -65,6 +66,18 @@ std::vector<api::ShareRow> share_rows(const ViewSource& source, const JobRecord&
   return rows;
 }
 
+// What the driver reported of its GPU just before a job failed; "" if it reported nothing. That it was the
+// cause is likely and not known, so the time is told.
+std::string fault_before_end(const ViewSource& source, const JobRecord& job) {
+  constexpr Duration kJustBefore = kMinute;
+  const bool failed = job.state == JobState::failed || job.state == JobState::node_failed;
+  if (!failed || !job.fault || job.ended - job.fault->time > kJustBefore) return "";
+  const Gpu* const gpu = source.gpus.find(job.fault->gpu);
+  const int64_t seconds = std::max(Duration{}, job.ended - job.fault->time).count() / kSecond.count();
+  return fault_text(job.fault->xid, gpu == nullptr ? 0 : gpu->index) + ", " + std::to_string(seconds) + "s" +
+         " before the end";
+}
+
 std::string reason_of(const ViewSource& source, const JobRecord& job, const Caller& caller) {
   if (job.state == JobState::pending || job.state == JobState::held) {
     auto reason = source.engine.scheduler().reason(job.id);
@@ -76,7 +89,9 @@ std::string reason_of(const ViewSource& source, const JobRecord& job, const Call
   if (!job.private_reason.empty() && is_final(job.state) && caller.may_control(job.spec->owner.uid)) {
     return job.private_reason;
   }
-  return job.reason;
+  const std::string fault = fault_before_end(source, job);
+  if (fault.empty()) return job.reason;
+  return job.reason.empty() ? fault : job.reason + "; " + fault;
 }
 
 void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& caller, bool with_reason,

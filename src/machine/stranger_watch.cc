@@ -13,7 +13,7 @@ constexpr uint32_t kFirstOrdinaryUid = 1000;
 constexpr size_t kNamedMax = 3;
 constexpr Duration kReadingTooOld{30 * kSecond.count()};
 // Begins the reason of every drain of ours, so that a daemon that starts anew knows which ones it made.
-constexpr std::string_view kReason = "used outside of jobs: ";
+constexpr std::string_view kReason = kStrangerPrefix;
 
 }  // namespace
 
@@ -63,9 +63,7 @@ void StrangerWatch::judge_gpu(const scheduler::GpuView& view, const std::vector<
   if (!strangers.empty() && foreign != Foreign::ignore) say(view, strangers, describe(strangers));
   if (!closed) {
     if (!ours) return;
-    parts_.engine.record(GpuUndrained{gpu, "tranche"});
-    parts_.gpus.given_back(gpu);
-    return;
+    return parts_.gpus.give_back(gpu);
   }
   if (view.drained && !ours) return;
   const std::string reason =

@@ -34,6 +34,8 @@ struct NodeRemoved {
 };
 struct GpuAdded {
   Gpu gpu;
+  std::string
+      drained{};  // why nothing may start on it from the first moment on; empty: it takes work at once
   bool operator==(const GpuAdded&) const = default;
 };
 struct GpuRemoved {
@@ -46,6 +48,14 @@ struct HealthChanged {
   Health health = Health::ok;
   std::string reason;
   bool operator==(const HealthChanged&) const = default;
+};
+// The driver has reported an error of the GPU or of a program on it. Told for people: what follows of it for
+// the GPU is a HealthChanged, and for the job its end.
+struct GpuFaulted {
+  GpuId gpu;
+  uint32_t xid = 0;         // NVIDIA's number of the error
+  std::vector<JobId> jobs;  // that held the GPU then
+  bool operator==(const GpuFaulted&) const = default;
 };
 // Nothing new is started on a drained GPU; what runs goes on.
 struct GpuDrained {
@@ -157,6 +167,7 @@ struct SliceReleased {
   X(GpuAdded, gpu_added, input)                  \
   X(GpuRemoved, gpu_removed, input)              \
   X(HealthChanged, health_changed, input)        \
+  X(GpuFaulted, gpu_faulted, input)              \
   X(GpuDrained, gpu_drained, input)              \
   X(GpuUndrained, gpu_undrained, input)          \
   X(Tick, tick, input)                           \
@@ -172,10 +183,10 @@ struct SliceReleased {
   X(TaskExited, task_exited, outcome)            \
   X(SliceReleased, slice_released, outcome)
 
-using EventPayload =
-    std::variant<PolicyChanged, NodeAdded, NodeRemoved, GpuAdded, GpuRemoved, HealthChanged, GpuDrained,
-                 GpuUndrained, Tick, WallClockStepped, JobSubmitted, JobCancelled, JobHeld, JobReleased,
-                 JobUpdated, JobRequeued, TaskStarted, TaskStartFailed, TaskExited, SliceReleased>;
+using EventPayload = std::variant<PolicyChanged, NodeAdded, NodeRemoved, GpuAdded, GpuRemoved, HealthChanged,
+                                  GpuFaulted, GpuDrained, GpuUndrained, Tick, WallClockStepped, JobSubmitted,
+                                  JobCancelled, JobHeld, JobReleased, JobUpdated, JobRequeued, TaskStarted,
+                                  TaskStartFailed, TaskExited, SliceReleased>;
 
 struct Event {
   EventSeq seq;  // from 1, without gaps

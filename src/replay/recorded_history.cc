@@ -62,6 +62,7 @@ Result<void> HistoryReader::check_names(const EventPayload& payload) {
     gpus_.erase(e->gpu);
   }
   if (const auto* e = std::get_if<HealthChanged>(&payload)) return check_gpu(e->gpu);
+  if (const auto* e = std::get_if<GpuFaulted>(&payload)) return check_gpu(e->gpu);
   if (const auto* e = std::get_if<GpuDrained>(&payload)) return check_gpu(e->gpu);
   if (const auto* e = std::get_if<GpuUndrained>(&payload)) return check_gpu(e->gpu);
   return {};

@@ -51,6 +51,7 @@ void State::take_in(const Event& event) {
                  [&](const GpuAdded&) { take_in_machine(event); },
                  [&](const GpuRemoved&) { take_in_machine(event); },
                  [&](const HealthChanged&) { take_in_machine(event); },
+                 [&](const GpuFaulted&) {},  // its consequences are events of their own
                  [&](const GpuDrained&) { take_in_machine(event); },
                  [&](const GpuUndrained&) { take_in_machine(event); },
                  [&](const Tick&) { wake = Time(); },
@@ -189,11 +190,13 @@ void State::take_in_machine(const Event& event) {
                  },
                  [&](const GpuAdded& e) {
                    const bool is_held = gpus.contains(e.gpu.id) && !tasks_on(e.gpu.id).empty();
-                   gpus[e.gpu.id] = GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = {}};
+                   gpus[e.gpu.id] = GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = e.drained};
+                   gpus[e.gpu.id].drained = !e.drained.empty();
                    // What is on it stays on it.
                    if (is_held) return refresh_gpu(e.gpu.id);
                    capacity.remove_gpu(e.gpu.id);
                    capacity.add_gpu(e.gpu);
+                   if (!e.drained.empty()) refresh_gpu(e.gpu.id);
                  },
                  [&](const GpuRemoved& e) {
                    if (!gpus.contains(e.gpu)) return;

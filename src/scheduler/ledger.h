@@ -179,7 +179,7 @@ class Ledger {
     if (const auto* e = std::get_if<PolicyChanged>(&event.payload)) policy = e->policy;
     if (const auto* e = std::get_if<NodeAdded>(&event.payload)) nodes[e->node.id].node = e->node;
     if (const auto* e = std::get_if<GpuAdded>(&event.payload))
-      gpus[e->gpu.id] = GpuAccount{.gpu = e->gpu, .held = {}};
+      gpus[e->gpu.id] = GpuAccount{.gpu = e->gpu, .drained = !e->drained.empty(), .held = {}};
     if (const auto* e = std::get_if<HealthChanged>(&event.payload)) {
       gpus[e->gpu].health = e->health;
       forget_gone(e->gpu);

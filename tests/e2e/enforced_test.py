@@ -137,4 +137,4 @@ print(json.dumps([cuda.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(
 
 
 if __name__ == "__main__":
-    scenario.main(board="h100-80:1", driver="615")
+    scenario.main(board="h100-80:1", emulator=("--driver", "615"))
