@@ -188,6 +188,8 @@ class DeviceModel {
   // process at fault as the caller sees it; 0: every process that has a context there.
   void raise_xid(uint32_t gpu, uint32_t code, int32_t pid = 0, uint32_t gpu_instance = kNoInstanceId,
                  uint32_t compute_instance = kNoInstanceId);
+  // Only writes the XID down and wakes who waits for one: what it says has happened already.
+  void record_xid(const XidRecord& record);
   // A fault of one client of MPS on the GPU is every client's.
   void lose_all_contexts(uint32_t gpu, int32_t cuda_result);
   bool is_lost(uint32_t gpu) const { return state_->gpus[gpu].faults.lost.load() != 0; }

@@ -102,20 +102,24 @@ void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t g
       compute_instance = use.compute_instance_plus_one.load() - 1;
     });
   }
+  record_xid({gpu, code, pid, gpu_instance, compute_instance, monotonic_now()});
+  wake_waiters(gpu);
+}
+
+void DeviceModel::record_xid(const XidRecord& record) {
   {
     RobustLock lock(state_->table_lock, [this] { repair_table(); });
     const uint32_t number = state_->faults.xid_count.load();
     SharedXid& row = state_->faults.xids[number % kXidsKept];
-    row.gpu.store(gpu);
-    row.code.store(code);
-    row.pid.store(pid);
-    row.gpu_instance.store(gpu_instance);
-    row.compute_instance.store(compute_instance);
-    row.time_ns.store(monotonic_now());
+    row.gpu.store(record.gpu);
+    row.code.store(record.code);
+    row.pid.store(record.pid);
+    row.gpu_instance.store(record.gpu_instance);
+    row.compute_instance.store(record.compute_instance);
+    row.time_ns.store(record.time_ns);
     state_->faults.xid_count.store(number + 1, std::memory_order_release);
   }
   wake_all(state_->faults.xid_count);
-  wake_waiters(gpu);
 }
 
 bool DeviceModel::xid(uint32_t number, XidRecord& record) const {

@@ -204,6 +204,18 @@ class Release615(Ugliness):
         told = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN])[0]
         self.assertGreater(told.value.ullVal, 0)
 
+    def test_M42_remapped_rows_are_not_told_while_instances_exist(self):
+        handle, gpu = board("h100-80"), str(index_of("h100-80"))
+        emulator = os.environ["TRANCHE_EMULATOR_PROGRAM"]
+        self.assertEqual(pynvml.nvmlDeviceGetRemappedRows(handle), (0, 0, 0, 0))
+        for order in (["on"], ["create", "1g.10gb"]):
+            subprocess.run([emulator, "mig", *order, "--gpu", gpu], check=True, stdout=subprocess.DEVNULL)
+        with self.assertRaises(pynvml.NVMLError_NotSupported):
+            pynvml.nvmlDeviceGetRemappedRows(handle)
+        for order in (["destroy", "all"], ["off"]):
+            subprocess.run([emulator, "mig", *order, "--gpu", gpu], check=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(pynvml.nvmlDeviceGetRemappedRows(handle), (0, 0, 0, 0))
+
     def test_gpm_counts_the_time_between_two_samples_on_hopper_only(self):
         handle = board("h100-80")
         self.assertEqual(pynvml.nvmlGpmQueryDeviceSupport(board("a100-80")).isSupportedDevice, 0)

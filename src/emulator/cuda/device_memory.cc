@@ -157,9 +157,9 @@ CUresult DeviceMemory::allocate_small(uint64_t unit, CUdeviceptr& address) {
   }
   const CUdeviceptr page = *with_room.begin();
   Slab& slab = slabs_[page];
-  if (slab.free.empty()) slab.free.push_back(slab.next++);
-  address = page + slab.free.back() * unit;
-  slab.free.pop_back();
+  const uint32_t number = slab.free.empty() ? slab.next++ : slab.free.back();
+  if (!slab.free.empty()) slab.free.pop_back();
+  address = page + number * unit;
   ++slab.live;
   if (slab.is_full()) with_room.erase(page);
   return CUDA_SUCCESS;
@@ -168,9 +168,9 @@ CUresult DeviceMemory::allocate_small(uint64_t unit, CUdeviceptr& address) {
 void DeviceMemory::release_small(CUdeviceptr address, uint64_t unit) {
   const CUdeviceptr page = address / kDevicePage * kDevicePage;
   Slab& slab = slabs_[page];
-  slab.free.push_back(static_cast<uint32_t>((address - page) / unit));
   --slab.live;
   if (slab.live > 0) {
+    slab.free.push_back(static_cast<uint32_t>((address - page) / unit));
     slabs_with_room_[unit].insert(page);
     return;
   }

@@ -242,11 +242,27 @@ CUresult Driver::fault_of(Context& context) {
   const int coming = fault.coming.load(std::memory_order_acquire);
   if (coming != 0 && model_->is_done(slot_, context.gpu, fault.tag.load())) {
     result = coming;
+    report_fault(context, result);
     if (model_->is_mps(context.gpu)) model_->lose_all_contexts(context.gpu, result);
   }
   if (const int32_t injected = model_->own_fault(context.gpu); injected != 0) result = injected;
   if (result != 0) fault.result.store(result);
   return static_cast<CUresult>(result);
+}
+
+// The kernel's driver tells what a program did as an XID: 31 for a page that is not there, 13 for what a
+// multiprocessor could not do. Other results have none of their own.
+void Driver::report_fault(const Context& context, int result) {
+  const bool is_page_fault = result == CUDA_ERROR_ILLEGAL_ADDRESS;
+  const bool is_exception = result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED;
+  if (!is_page_fault && !is_exception) return;
+  XidRecord record{context.gpu, is_page_fault ? 31u : 13u, getpid()};
+  if (const auto& mig = device(context.device)->mig; mig.has_value()) {
+    record.gpu_instance = mig->gpu_instance;
+    record.compute_instance = mig->compute_instance;
+  }
+  record.time_ns = monotonic_now();
+  model_->record_xid(record);
 }
 
 CUresult Driver::refuse_in_capture() {

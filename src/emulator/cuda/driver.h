@@ -186,6 +186,7 @@ class Driver {
   CUresult enter_server();
   void join_lock_step();
   void read_mps_settings();
+  void report_fault(const Context& context, int result);
 
   std::atomic<bool> ready_{false};
   std::atomic<bool> held_{false};

@@ -10,7 +10,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "emulator/cuda/libcuda_fixture.h"
@@ -108,6 +110,15 @@ TEST(LibcudaWorker, DISABLED_WorksUntilItIsKilled) {
   for (;;) worker.step();
 }
 
+// Whether it has got as far as device memory.
+bool is_at_work(pid_t worker) {
+  std::ifstream maps("/proc/" + std::to_string(worker) + "/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("tranche-memory:") != std::string::npos) return true;
+  }
+  return false;
+}
+
 using LibcudaKillTest = LibcudaTest;
 
 TEST_F(LibcudaKillTest, ProgramsKilledAtRandomInstantsLeaveNothing) {
@@ -117,6 +128,7 @@ TEST_F(LibcudaKillTest, ProgramsKilledAtRandomInstantsLeaveNothing) {
   std::mt19937_64 random(seed);
   const size_t before = free_bytes();
   std::vector<pid_t> workers;
+  int at_work = 0;
   for (int killed = 0; killed < kills; ++killed) {
     while (workers.size() < 3) {
       setenv("TRANCHE_WORKER", std::to_string(random()).c_str(), 1);
@@ -133,6 +145,7 @@ TEST_F(LibcudaKillTest, ProgramsKilledAtRandomInstantsLeaveNothing) {
     usleep(static_cast<useconds_t>(random() %
                                    10'000));  // any instant is a good one: before it begins, or within
     const size_t victim = random() % workers.size();
+    at_work += is_at_work(workers[victim]) ? 1 : 0;
     kill(workers[victim], SIGKILL);
     waitpid(workers[victim], nullptr, 0);
     workers.erase(workers.begin() + static_cast<ptrdiff_t>(victim));
@@ -148,7 +161,8 @@ TEST_F(LibcudaKillTest, ProgramsKilledAtRandomInstantsLeaveNothing) {
   EXPECT_CUDA(CUDA_SUCCESS, "cuMemFree_v2", all);
   EXPECT_EQ(launch_busy(busy_kernel(), 10, nullptr), CUDA_SUCCESS);
   EXPECT_CUDA(CUDA_SUCCESS, "cuCtxSynchronize") << "no lock is left, and nobody's work is waited for";
-  std::printf("seed %llu: %d programs killed\n", static_cast<unsigned long long>(seed), kills);
+  std::printf("seed %llu: %d programs killed, %d of them at work\n", static_cast<unsigned long long>(seed),
+              kills, at_work);
 }
 
 }  // namespace

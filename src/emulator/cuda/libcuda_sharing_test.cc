@@ -148,6 +148,30 @@ TEST_F(LibcudaSharingTest, AProhibitedGpuRefusesEveryNewContextAndKeepsTheOldOne
   EXPECT_EQ(welcome.created(), CUDA_SUCCESS);
 }
 
+// mig-and-telemetry.md 5: a program's own page fault is XID 31, an event of the GPU that says whose instance
+// it was.
+TEST_F(LibcudaSharingTest, AProgramsFaultIsAnXidEvent) {
+  constexpr unsigned long long kCriticalXid = 8;
+  struct Event {
+    void* gpu;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+  };
+  void* set = nullptr;
+  ASSERT_EQ(ask_nvml("nvmlEventSetCreate", &set), 0);
+  ASSERT_EQ(ask_nvml("nvmlDeviceRegisterEvents", gpu_, kCriticalXid, set), 0);
+  Client faulty;
+  EXPECT_EQ(faulty.ask('f'), CUDA_ERROR_ILLEGAL_ADDRESS);
+  Event event{};
+  ASSERT_EQ(ask_nvml("nvmlEventSetWait_v2", set, &event, 10'000u), 0);
+  EXPECT_EQ(event.type, kCriticalXid);
+  EXPECT_EQ(event.data, 31u);
+  EXPECT_EQ(event.gpu_instance, UINT32_MAX);
+  EXPECT_EQ(faulty.ask('s'), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_NE(ask_nvml("nvmlEventSetWait_v2", set, &event, 1u), 0) << "once, however often it is met";
+  ask_nvml("nvmlEventSetFree", set);
+}
+
 using LibcudaMpsTest = LibcudaSharingTest;
 
 TEST_F(LibcudaMpsTest, TheAttributeTellsWhichGpusAreShared) {

@@ -91,7 +91,7 @@ Return health_value(const Source& source, uint32_t field, FieldValue& value) {
     case field_number::remapped_failure: {
       const std::array rows{faults.rows_corrected.load(), faults.rows_uncorrected.load(),
                             faults.rows_pending.load(), faults.rows_failure.load()};
-      return source.gpu.detail.has_remapped_rows
+      return tells_remapped_rows(source.gpu)
                  ? number32(value, rows[field - field_number::remapped_correctable])
                  : Return::not_supported;
     }
