@@ -95,6 +95,7 @@ class Shepherd {
   bool limit_signal_sent_ = false;
   wire::ExitCause ending_ = wire::ExitCause::none;  // why we end it
   bool main_reaped_ = true;                         // no child yet, or waited for
+  bool usage_is_final_ = false;                     // it was read when no process was left
   bool go_given_ = false;
   bool client_done_ = true;
   bool cgroup_removed_ = true;

@@ -1,6 +1,7 @@
 #include "replay/recorded_history.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace tranche::replay {
@@ -82,12 +83,15 @@ Result<void> HistoryReader::check_submission(const JobSubmitted& submitted) {
 
 // A cancelled job that runs ends by itself in the what-if, after the work that it had done.
 void HistoryReader::note_cancel(const JobCancelled& cancelled, Time time) {
-  const bool runs = std::any_of(running_.begin(), running_.end(),
-                                [&](const auto& each) { return each.first.job == cancelled.job; });
-  if (runs)
-    ++history_.cancelled_running;
-  else
-    history_.inputs.emplace_back(time, cancelled);
+  std::set<JobId> running;
+  for (const auto& [task, since] : running_) running.insert(task.job);
+  for (uint64_t i = 0; i <= cancelled.more; ++i) {
+    const JobId job(cancelled.job.value() + i);
+    if (running.contains(job))
+      ++history_.cancelled_running;
+    else
+      history_.inputs.emplace_back(time, JobCancelled{job, cancelled.by});
+  }
 }
 
 void HistoryReader::take_outcome(const Event& event) {
