@@ -86,6 +86,7 @@ std::string local_time_text(Time time) {
 
 std::string with_local_times(std::string_view sentence) {
   constexpr std::string_view kShape = "0000-00-00 00:00:00 UTC";  // as the scheduler writes them
+  if (sentence.find(kShape.substr(kShape.size() - 4)) == std::string_view::npos) return std::string(sentence);
   const auto has_shape = [&](std::string_view text) {
     for (size_t i = 0; i < kShape.size(); ++i) {
       const bool fits = kShape[i] == '0' ? text[i] >= '0' && text[i] <= '9' : text[i] == kShape[i];

@@ -239,6 +239,15 @@ struct JobDetail : JobSummary {
   bool operator==(const JobDetail&) const = default;
 };
 
+struct ArrayChange {  // POST /v1/arrays/{id}/cancel, hold and release: numbers of elements
+  JobId array;
+  uint32_t elements = 0;
+  uint32_t changed = 0;    // are cancelled, held or released now
+  uint32_t stopping = 0;   // ran, and are being ended
+  uint32_t unchanged = 0;  // had ended, or were not in a state that this changes
+  bool operator==(const ArrayChange&) const = default;
+};
+
 struct JobList {  // GET /v1/jobs and /v1/history
   std::vector<JobSummary> jobs;
   std::optional<std::string> next_cursor;
@@ -364,9 +373,9 @@ struct StatusReport {
   uint32_t jobs_running = 0;
   uint32_t jobs_waiting = 0;
   uint64_t journal_seq = 0;
-  uint64_t state_hash = 0;         // in JSON 16 hex digits
-  std::string mode;                // "system" or "personal", and "emulated" beside it: "system, emulated"
-  std::vector<std::string> tiers;  // a sentence each: what is enforced here and what is not
+  std::optional<uint64_t> state_hash;  // in JSON 16 hex digits; only when asked for
+  std::string mode;                    // "system" or "personal", and "emulated" beside it: "system, emulated"
+  std::vector<std::string> tiers;      // a sentence each: what is enforced here and what is not
   bool operator==(const StatusReport&) const = default;
 };
 
@@ -413,7 +422,7 @@ Error to_error(const Problem& problem);
 // Version 14 never comes to rest on this list.
 // clang-format off
 #define TRANCHE_API_ANSWERS(X)                                                                     \
-  X(SubmitResponse) X(DryRunResponse) X(JobSummary) X(JobDetail) X(JobList) X(GpuStatus) X(GpuList) \
+  X(SubmitResponse) X(DryRunResponse) X(JobSummary) X(JobDetail) X(ArrayChange) X(JobList) X(GpuStatus) X(GpuList) \
   X(ProcessList) X(QueueRow) X(QueueList) X(StatusReport) X(DoctorReport) X(PolicySummary)         \
   X(Problem) X(Explanation) X(Proof) X(Forecast)
 // clang-format on

@@ -303,6 +303,16 @@ void describe(Visitor& v, Of<api::JobDetail>) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, Of<api::ArrayChange>) {
+  using api::ArrayChange;
+  v.required("array", &ArrayChange::array, kId);
+  v.required("elements", &ArrayChange::elements, kCount32);
+  v.required("changed", &ArrayChange::changed, kCount32);
+  v.required("stopping", &ArrayChange::stopping, kCount32);
+  v.required("unchanged", &ArrayChange::unchanged, kCount32);
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<api::JobList>) {
   v.required("jobs", &api::JobList::jobs, List{limits::kListItems, kPlain});
   v.optional("next_cursor", &api::JobList::next_cursor, kName);
@@ -424,7 +434,7 @@ void describe(Visitor& v, Of<api::StatusReport>) {
   v.required("jobs_running", &StatusReport::jobs_running, kCount32);
   v.required("jobs_waiting", &StatusReport::jobs_waiting, kCount32);
   v.required("journal_seq", &StatusReport::journal_seq, kAnyCount);
-  v.required("state_hash", &StatusReport::state_hash, Hex64{});
+  v.optional("state_hash", &StatusReport::state_hash, Hex64{});
   v.defaulted("mode", &StatusReport::mode, kName);
   v.defaulted("tiers", &StatusReport::tiers, List{size_t{64}, kLongText});
 }

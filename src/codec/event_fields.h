@@ -237,16 +237,19 @@ void describe(Visitor& v, Of<JobCancelled>) {
   v.required("job", &JobCancelled::job, kId);
   v.required("by", &JobCancelled::by, kName);
   v.optional("reason", &JobCancelled::reason, kSentence);
+  v.optional("more", &JobCancelled::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobHeld>) {
   v.required("job", &JobHeld::job, kId);
   v.required("by", &JobHeld::by, kName);
+  v.optional("more", &JobHeld::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobReleased>) {
   v.required("job", &JobReleased::job, kId);
   v.required("by", &JobReleased::by, kName);
+  v.optional("more", &JobReleased::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobUpdated>) {

@@ -122,6 +122,7 @@ void Shepherd::on_main_ended(int status, uint64_t max_resident_kib) {
   end.cause = static_cast<uint32_t>(cause);
   record_.state = static_cast<uint32_t>(TaskState::exited);
   const bool gone = !cgroup_->is_populated();
+  usage_is_final_ = gone;
   write_record();
   auto event = make_event<wire::ExitedEvent>(LauncherKind::exited);
   event.end = end;
@@ -248,7 +249,7 @@ void Shepherd::clear_limits() {
 void Shepherd::on_gone() {
   if (cgroup_) loop_.forget(cgroup_->events());
   kill_at_ = lost_client_at_ = 0;
-  if (cgroup_ && state() == TaskState::exited) {
+  if (cgroup_ && state() == TaskState::exited && !usage_is_final_) {
     const isolation::TaskUsage usage = cgroup_->usage();
     record_.end.user_time_ns = usage.user_time_ns;
     record_.end.system_time_ns = usage.system_time_ns;

@@ -97,6 +97,7 @@ class Shepherd {
   bool has_driver_limits_ = false;                  // or may have: on the task's cgroup
   wire::ExitCause ending_ = wire::ExitCause::none;  // why we end it
   bool main_reaped_ = true;                         // no child yet, or waited for
+  bool usage_is_final_ = false;                     // it was read when no process was left
   bool go_given_ = false;
   bool client_done_ = true;
   bool cgroup_removed_ = true;

@@ -45,9 +45,11 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   limits.cpu_limit_milli = plan_.request.cpu_limit_milli;
   limits.pids = plan_.request.pids_limit;
   limits.memory_mib = plan_.request.memory_mib;
-  const auto limited = cgroup_->set_limits(limits, wire::kSetCpu | wire::kSetMemory | wire::kSetPids);
+  // A new cgroup has no memory limit: there is nothing to write for a task without one.
+  const uint32_t memory = limits.memory_mib == 0 ? 0 : wire::kSetMemory;
+  const auto limited = cgroup_->set_limits(limits, memory | wire::kSetCpu | wire::kSetPids);
   if (!limited) return StageFailure{StartStage::cgroup, limited.error()};
-  const auto filtered = isolation::attach_device_filter(cgroup_->unified(), plan_.nodes);
+  const auto filtered = isolation::attach_device_filter(cgroup_->unified(), plan_.device_filter);
   if (!filtered) return StageFailure{StartStage::devices, filtered.error()};
 
   failpoint("device_filter.attached");

@@ -11,14 +11,16 @@ void ApiServer::status(Call& call) {
   report.version = TRANCHE_VERSION;
   report.started = started_;
   report.gpus = static_cast<uint32_t>(scheduler.gpus().size());
-  for (const JobId id : scheduler.live_jobs()) {
-    const JobRecord* job = parts_.engine.jobs().find(id);
-    if (job == nullptr) continue;
-    const bool waits = job->state == JobState::pending || job->state == JobState::held;
-    ++(waits ? report.jobs_waiting : report.jobs_running);
+  const JobTable& jobs = parts_.engine.jobs();
+  report.jobs_waiting = jobs.count(JobState::pending) + jobs.count(JobState::held);
+  for (const JobState state :
+       {JobState::starting, JobState::running, JobState::suspended, JobState::stopping}) {
+    report.jobs_running += jobs.count(state);
   }
   report.journal_seq = parts_.engine.last_seq().value();
-  report.state_hash = scheduler.state_hash();
+  // Over every job and GPU: not for a page that asks each second.
+  const std::string* hash = call.request.query_value("state_hash");
+  if (hash != nullptr && *hash == "true") report.state_hash = scheduler.state_hash();
   report.mode = parts_.config.emulated == EmulatedNodes::yes ? "system, emulated" : "system";
   report.tiers = {
       "whole GPUs: enforced by the kernel's device filter",

@@ -79,24 +79,29 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   const auto touch = [&](JobId job) {
     if (job.is_set()) touched.insert(job);
   };
+  const auto touch_all = [&](const auto& change, const char* verb) {
+    for (uint64_t i = 0; i <= change.more; ++i) {
+      const JobId job(change.job.value() + i);
+      touch(job);
+      reasons[job] = verb + change.by;
+    }
+  };
 
   if (const auto* submitted = std::get_if<JobSubmitted>(&event.payload)) {
     submit(event, *submitted);
     const size_t count = std::max<size_t>(1, submitted->array.indices.size());
     for (size_t i = 0; i < count; ++i) touch(JobId(submitted->job.value() + i));
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event.payload)) {
-    touch(cancelled->job);
-    reasons[cancelled->job] = cancelled->reason.empty() ? "cancelled by " + cancelled->by : cancelled->reason;
+    touch_all(*cancelled, "cancelled by ");
+    if (!cancelled->reason.empty()) reasons[cancelled->job] = cancelled->reason;
   } else if (const auto* fault = std::get_if<GpuFaulted>(&event.payload)) {
     for (const JobId id : fault->jobs) {
       if (JobRecord* job = find(id)) job->fault = JobFault{event.time, fault->gpu, fault->xid};
     }
   } else if (const auto* held = std::get_if<JobHeld>(&event.payload)) {
-    touch(held->job);
-    reasons[held->job] = "held by " + held->by;
+    touch_all(*held, "held by ");
   } else if (const auto* released = std::get_if<JobReleased>(&event.payload)) {
-    touch(released->job);
-    reasons[released->job] = "released by " + released->by;
+    touch_all(*released, "released by ");
   } else if (const auto* updated = std::get_if<JobUpdated>(&event.payload)) {
     JobRecord* job = find(updated->job);
     const auto view = live.job(updated->job);
@@ -209,13 +214,18 @@ void JobTable::submit(const Event& event, const JobSubmitted& submitted) {
     }
     job.spec = spec;
     job.submitted = event.time;
-    jobs_.insert_or_assign(job.id, std::move(job));
+    const auto [place, is_new] = jobs_.try_emplace(job.id);
+    if (!is_new) --count_of(place->second.state);
+    ++count_of(job.state);
+    place->second = std::move(job);
   }
   skip_ids_through(JobId(submitted.job.value() + count - 1));
 }
 
 void JobTable::change(JobRecord& job, Time time, JobState state, std::string reason) {
   if (job.state == state && !job.history.empty()) return;
+  --count_of(job.state);
+  ++count_of(state);
   job.state = state;
   job.reason = std::move(reason);
   if (job.history.size() == kHistoryMax) job.history.erase(job.history.begin() + 1);

@@ -1,6 +1,7 @@
 #include "replay/recorded_history.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace tranche::replay {
@@ -83,12 +84,17 @@ Result<void> HistoryReader::check_submission(const JobSubmitted& submitted) {
 
 // A cancelled job that runs ends by itself in the what-if, after the work that it had done.
 void HistoryReader::note_cancel(const JobCancelled& cancelled, Time time) {
-  const bool runs = std::any_of(running_.begin(), running_.end(),
-                                [&](const auto& each) { return each.first.job == cancelled.job; });
-  if (runs)
-    cancelled_.insert(cancelled.job);
-  else
-    history_.inputs.emplace_back(moment_of(time), cancelled);
+  std::set<JobId> running;
+  for (const auto& [task, since] : running_) running.insert(task.job);
+  for (uint64_t i = 0; i <= cancelled.more; ++i) {
+    JobCancelled one = cancelled;
+    one.job = JobId(cancelled.job.value() + i);
+    one.more = 0;
+    if (running.contains(one.job))
+      cancelled_.insert(one.job);
+    else
+      history_.inputs.emplace_back(moment_of(time), one);
+  }
 }
 
 void HistoryReader::take_outcome(const Event& event) {

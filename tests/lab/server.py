@@ -91,7 +91,7 @@ class Server:
 
     def _boards(self):
         boards = [word for board in self.board.split() for word in ("--board", board)]
-        return boards + list(self.emulator)
+        return boards
 
     def _up_command(self, verb):
         command = [os.path.join(ROOT, "packaging", "tranche-up"), verb, "--config", self.config, "--bin", BIN,
