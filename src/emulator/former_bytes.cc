@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -15,6 +17,15 @@ namespace {
 
 constexpr mode_t kFileMode = 0666;
 constexpr uint64_t kFileBytes = kWindows * kWindowBytes;
+
+// Whether the file system, which is /run and needed by others too, has half of itself left, or a gibibyte.
+bool has_room(int file) {
+  constexpr uint64_t kEnough = uint64_t{1} << 30;
+  struct statvfs system;
+  if (fstatvfs(file, &system) != 0) return false;
+  const uint64_t left = system.f_bavail * system.f_frsize, all = system.f_blocks * system.f_frsize;
+  return left > std::min(all / 2, kEnough);
+}
 
 }  // namespace
 
@@ -51,7 +62,7 @@ int map_window(const std::string& directory, uint32_t gpu, uint32_t slot, void* 
   if (file < 0) return -1;
   struct stat status;
   const bool is_whole = fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
-                        static_cast<uint64_t>(status.st_size) == kFileBytes &&
+                        static_cast<uint64_t>(status.st_size) == kFileBytes && has_room(file) &&
                         fallocate(file, 0, offset, static_cast<off_t>(kWindowBytes)) == 0;
   constexpr int kOver = MAP_SHARED | MAP_FIXED;
   if (is_whole && mmap(address, kWindowBytes, PROT_READ | PROT_WRITE, kOver, file, offset) == address)

@@ -7,8 +7,8 @@
 // use.
 //
 // Bounded: a GPU keeps at most kWindows * kWindowBytes; pages that were never touched cost nothing. Processes
-// in later rows, and servers whose file system is full, have no window and begin with clean memory.
-// Threading: none of its own.
+// in later rows, and on servers whose file system is short of room, have no window and begin with clean
+// memory. Threading: none of its own.
 #pragma once
 
 #include <cstdint>
