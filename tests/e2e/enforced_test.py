@@ -9,7 +9,7 @@ import re
 import signal
 
 import scenario
-from server import wait_until
+from server import BIN, wait_until
 from shares_test import CUDA, MIB
 
 # Goes around the guard: the driver's own library under the name that the guard uses.
@@ -61,6 +61,15 @@ print(json.dumps({{"result": result, "taken": len(blocks) * {size}}}))
             self.assertEqual(seen["result"], 2)
             self.assertLessEqual(seen["taken"], 1024)
             self.assertGreater(seen["taken"], 256)
+
+    def test_a_static_program_on_the_device_itself_is_refused_by_the_driver(self):
+        """Nothing of the guard's is ever loaded into it (tests/guard/raw_device.cc)."""
+        program = BIN + "/guard_raw_device"
+        if not os.path.exists(program):
+            self.skipTest("guard_raw_device is not built")
+        for mib, said in ((500, "escapes"), (900, "held")):  # beside a context of 256 MiB
+            job = self.submit("alice", ["--gpu-mem", "1G"], [program, str(mib)], wait=True)
+            self.assertEqual((job["state"], self.log(job).strip()), ("completed", said), f"{mib} MiB of 1 GiB")
 
     def test_two_users_share_a_gpu_and_neither_gets_the_others_memory(self):
         first = self.hold("alice", ["--gpu-mem", "50G"], size=201)
