@@ -23,8 +23,8 @@ void tell_service_manager_ready() {
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
     const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (socket >= 0) {
-      (void)!::sendto(socket, kReady, sizeof kReady - 1, MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&address),
-                      size);
+      (void)!::sendto(socket, kReady, sizeof kReady - 1, MSG_NOSIGNAL,
+                      reinterpret_cast<const sockaddr*>(&address), size);
       ::close(socket);
     }
   }

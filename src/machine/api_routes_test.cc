@@ -1,4 +1,5 @@
-// api/openapi.yaml against the router, both ways: every route is documented, and every documented one is served.
+// api/openapi.yaml against the router, both ways: every route is documented, and every documented one is
+// served.
 #include <gtest/gtest.h>
 
 #include <cctype>
