@@ -78,12 +78,14 @@ static int gpu_of(nvmlDevice device) {
 // --- memory
 // -----------------------------------------------------------------------------------------------------
 
+// In: what the driver tells. As with cuMemGetInfo, no more is free than the device has free, when others are
+// over theirs.
 static void memory_of(int gpu, uint64_t* total, uint64_t* used, uint64_t* left) {
   struct Usage usage;
   lease_usage(gpu, &usage);
-  *total = usage.limit;
-  *used = usage.charged < usage.limit ? usage.charged : usage.limit;
-  *left = usage.available;
+  if (usage.limit < *total) *total = usage.limit;
+  *used = usage.charged < *total ? usage.charged : *total;
+  if (usage.available < *left) *left = usage.available;
 }
 
 GUARD_EXPORT nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice device, nvmlMemory* memory) {
