@@ -72,7 +72,9 @@ void ScenarioAudit::stopped(const Stop& stop) {
   const JobId job = stop.task.job;
   // A gang that has lost a member is ended for its own sake, and what it was when the case began is the
   // table's.
-  if (stop.reason == StopReason::gang || stop.reason == StopReason::node_failed) return;
+  if (stop.reason == StopReason::gang || stop.reason == StopReason::node_failed ||
+      stop.reason == StopReason::stale)
+    return;
   if (!placed(job).spec.preemptible && is_inside_quota(job))
     violations.push_back("job " + name(job) + " is not preemptible and inside its quota, and was evicted");
   if (!stop.beneficiary.is_set()) {

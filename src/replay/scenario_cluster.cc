@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/quantity_text.h"
 #include "replay/json_input.h"
 
 namespace tranche::replay {
@@ -83,17 +84,9 @@ bool same_request(const ScenarioTask& a, const ScenarioTask& b) { return request
 
 std::vector<std::string> inexpressible(const Scenario& scenario) {
   std::set<std::string> missing;
-  if (scenario.has_plugins) missing.insert("a choice of placement strategy");
-  for (const ScenarioQueue& queue : scenario.queues) {
-    if (queue.deserved_cpu_milli || queue.deserved_memory_mb || queue.limit_cpu_milli ||
-        queue.limit_memory_mb)
-      missing.insert("quotas of CPU and memory");
-  }
   for (const ScenarioJob& job : scenario.jobs) {
     if (!job.subgroups.empty() || job.min_subgroups) missing.insert("groups of tasks inside a job");
     if (job.topology.is_set()) missing.insert("topology");
-    if (job.preemption_delay_s != 0) missing.insert("preemption delay");
-    if (job.staleness_grace_s || job.stale_for_s != 0) missing.insert("grace of a broken gang");
     for (const ScenarioTask& task : job.tasks) {
       if (task.allowed_nodes) missing.insert("allowed nodes");
       if (!same_request(task, job.tasks.front())) missing.insert("tasks of one job that differ");
@@ -111,6 +104,7 @@ Result<ScenarioCluster> ScenarioCluster::build(const Scenario& scenario, Policy 
   }
   ScenarioCluster cluster;
   cluster.policy = std::move(base);
+  cluster.set_policy(scenario);
   TRY(cluster.add_queues(scenario));
   cluster.add_nodes(scenario);
   TRY(cluster.add_jobs(scenario));
@@ -122,6 +116,33 @@ std::string ScenarioCluster::node_name(NodeId id) const {
   const auto found =
       std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) { return node.id == id; });
   return found == nodes.end() ? "" : found->name;
+}
+
+// Of the single actions, those that must not be followed by others in what the table expects.
+void ScenarioCluster::set_policy(const Scenario& scenario) {
+  switch (scenario.action) {
+    case ScenarioAction::allocate:
+      policy.only_action = SchedulerAction::allocate;
+      break;
+    case ScenarioAction::consolidation:
+      policy.only_action = SchedulerAction::consolidate;
+      break;
+    case ScenarioAction::reclaim:
+      policy.only_action = SchedulerAction::reclaim;
+      break;
+    case ScenarioAction::preempt:
+      policy.only_action = SchedulerAction::preempt;
+      break;
+    case ScenarioAction::stalegangeviction:
+      policy.only_action = SchedulerAction::stale_gang;
+      break;
+    case ScenarioAction::integration:
+      break;
+  }
+  for (const std::string& plugin : scenario.plugins) {
+    if (plugin == "gpuspread") policy.gpu_placement = PlacementStrategy::spread;
+    if (plugin == "nodeplacement=spread") policy.placement = PlacementStrategy::spread;
+  }
 }
 
 Result<void> ScenarioCluster::add_queues(const Scenario& scenario) {
@@ -138,9 +159,22 @@ Result<void> ScenarioCluster::add_queues(const Scenario& scenario) {
       queue_paths[queue->name] = above + "q" + number;
       QueuePolicy made;
       made.path = queue_paths[queue->name];
+      // Without that part of the upstream scheduler its queues bound nothing.
+      const bool is_bounded = !scenario.has_plugins ||
+                              std::find(scenario.plugins.begin(), scenario.plugins.end(), "proportion") !=
+                                  scenario.plugins.end();
+      if (!is_bounded) {
+        policy.queues.push_back(std::move(made));
+        queue = nullptr;
+        continue;
+      }
       if (queue->deserved) made.quota = milli_of(*queue->deserved);
       if (queue->limit) made.limit = milli_of(*queue->limit);
-      made.weight = std::max<int64_t>(queue->weight, 1);
+      made.weight = queue->weight;
+      if (queue->deserved_cpu_milli) made.quota_cpu = MilliCpu(*queue->deserved_cpu_milli);
+      if (queue->limit_cpu_milli) made.limit_cpu = MilliCpu(*queue->limit_cpu_milli);
+      if (queue->deserved_memory_mb) made.quota_memory = MiB(*queue->deserved_memory_mb);
+      if (queue->limit_memory_mb) made.limit_memory = MiB(*queue->limit_memory_mb);
       made.priority = static_cast<int32_t>(queue->priority);
       policy.queues.push_back(std::move(made));
       queue = nullptr;
@@ -204,6 +238,9 @@ Result<void> ScenarioCluster::add_jobs(const Scenario& scenario) {
     spec.tasks_max = static_cast<uint32_t>(listed.tasks.size());
     spec.tasks_min = static_cast<uint32_t>(std::clamp<int64_t>(listed.min_members, 1, spec.tasks_max));
     spec.time_limit = kDay;
+    const int64_t grace = listed.staleness_grace_s.value_or(scenario.staleness_grace_s.value_or(60));
+    spec.gang_grace = grace < 0 ? kDurationMax : Duration(grace * kSecond.count());
+    spec.preemption_delay = Duration(listed.preemption_delay_s * kSecond.count());
     for (size_t task = 0; task < listed.tasks.size(); ++task) job.ranks.push_back({task, {}, {}});
     std::stable_sort(job.ranks.begin(), job.ranks.end(), [&](const PlacedTask& a, const PlacedTask& b) {
       const ScenarioTask& first = listed.tasks[a.task];

@@ -48,6 +48,7 @@ class ScenarioCluster {
   std::string node_name(NodeId id) const;
 
  private:
+  void set_policy(const Scenario& scenario);
   Result<void> add_queues(const Scenario& scenario);
   void add_nodes(const Scenario& scenario);
   Result<void> add_jobs(const Scenario& scenario);

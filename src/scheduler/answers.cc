@@ -79,6 +79,18 @@ std::string busy_text(const State& state, const Job& job, const Proof& proof) {
   return text;
 }
 
+std::string amount_text(BoundResource resource, int64_t amount) {
+  switch (resource) {
+    case BoundResource::gpu:
+      break;
+    case BoundResource::cpu:
+      return format_thousandths(amount) + (amount == 1000 ? " CPU" : " CPUs");
+    case BoundResource::memory:
+      return format_memory(MiB(amount)) + " of memory";
+  }
+  return gpus_text(MilliGpu(amount));
+}
+
 std::string bound_text(const Job& job, const Proof& proof) {
   if (job.array.is_set() && proof.needed == 0) {
     return "Waits because " + std::to_string(proof.used) + " of its array run and at most " +
@@ -86,11 +98,11 @@ std::string bound_text(const Job& job, const Proof& proof) {
   }
   const std::string queue = "queue '" + proof.queue + "'";
   if (proof.kind == ProofKind::limit) {
-    return "Waits because " + queue + " uses " + gpus_text(MilliGpu(proof.used)) + " of its limit of " +
-           gpus_text(MilliGpu(proof.bound));
+    return "Waits because " + queue + " uses " + amount_text(proof.resource, proof.used) +
+           " of its limit of " + amount_text(proof.resource, proof.bound);
   }
   return "Waits because it cannot be preempted, so it must fit the quota of " + queue + ": " +
-         gpus_text(MilliGpu(proof.used)) + " of " + gpus_text(MilliGpu(proof.bound)) +
+         amount_text(proof.resource, proof.used) + " of " + amount_text(proof.resource, proof.bound) +
          " are taken by such jobs";
 }
 

@@ -3,6 +3,8 @@
 // a difference is the caller's to report.
 #include <algorithm>
 
+#include "model/task_groups.h"
+
 #include "scheduler/state.h"
 
 namespace tranche::scheduler {
@@ -32,15 +34,17 @@ void State::apply_start(const Start& start) {
     enter_running(*job);
   }
   job->tasks.push_back(Task{.start = start});
+  gangs_changed.push_back(job->id);
   const JobSpec& spec = *job->spec;
+  const TaskRequest& request = request_of(spec, start.task.rank);
   Holding holding;
   holding.task = start.task;
   holding.uid = spec.owner.uid;
   holding.queue = job->queue;
   holding.preemptible = spec.preemptible;
   holding.node = start.node;
-  holding.cpu = spec.task.cpu;
-  holding.memory = spec.task.memory;
+  holding.cpu = request.cpu;
+  holding.memory = request.memory;
   holding.latest_end = latest_end(*job);
   for (const Slice& slice : start.slices) {
     const GpuRoom* room = capacity.gpu(slice.gpu);
@@ -51,6 +55,8 @@ void State::apply_start(const Start& start) {
   capacity.take(holding.footprint());
   queues.start(holding.queue, holding.charge(), waited, holding.preemptible, now);
   queues.add_staying(holding.queue, holding.charge());
+  queues.charge_host(holding.queue, holding.host(), holding.preemptible);
+  queues.add_host_staying(holding.queue, holding.host());
   holdings_on[*node].push_back(holdings.add(start.task, std::move(holding)));
   tell_dependents(start.task.job);
 }
@@ -102,6 +108,7 @@ void State::apply_requeue(const Requeue& requeue) {
   job->state = job->held ? JobState::held : JobState::pending;
   job->started = Time();
   job->stop_time = Time();
+  forget_stale(*job);
   job->stop_reason.reset();
   job->failure.reset();
   job->tasks.clear();
@@ -123,6 +130,7 @@ void State::apply_end(const End& end) {
   if (job == nullptr) return;
   stop_waiting(*job);
   leave_running(*job);
+  forget_stale(*job);
   Queue& queue = queues.at(job->queue);
   if (job->is_waiting()) {
     --queue.jobs_waiting;
@@ -159,6 +167,7 @@ bool State::settle_claims() {
 
 void State::settle() {
   attention.clear();
+  note_gangs();
   settle_claims();
   if (removed_gpus == 0) return;
   removed_gpus = 0;

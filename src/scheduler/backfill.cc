@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <queue>
 
+#include "model/task_groups.h"
+
 namespace tranche::scheduler {
 namespace {
 
@@ -111,7 +113,8 @@ class Earliest {
 }  // namespace
 
 Footprint footprint_of(const JobSpec& spec, const TaskPlacement& task) {
-  return {spec.owner.uid, task.node, task.slices, spec.task.cpu, spec.task.memory};
+  const TaskRequest& request = request_of(spec, task.rank);
+  return {spec.owner.uid, task.node, task.slices, request.cpu, request.memory};
 }
 
 MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity) {
@@ -121,6 +124,15 @@ MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity) {
       sum += slice.kind == SliceKind::whole ? kWholeGpu
                                             : charge_of(slice, capacity.gpu(slice.gpu)->memory_usable);
     }
+  }
+  return sum;
+}
+
+HostAmount host_of_plan(const JobSpec& spec, const GangPlacement& plan) {
+  HostAmount sum;
+  for (const TaskPlacement& task : plan.tasks) {
+    const TaskRequest& request = request_of(spec, task.rank);
+    sum += {request.cpu, request.memory};
   }
   return sum;
 }
@@ -163,7 +175,7 @@ void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector
   promises_anything_ = true;
   for (const TaskKey& victim : victims) when_left_->give(state_.holdings.find(victim)->footprint());
   for (const TaskPlacement& task : plan.tasks) when_left_->take(footprint_of(*job.spec, task));
-  planned_.add(state_, job.queue, charge_of_plan(plan, state_.capacity));
+  planned_.add(state_, job.queue, charge_of_plan(plan, state_.capacity), host_of_plan(*job.spec, plan));
   claims_.push_back({job.id, plan});
   claimants_.insert(job.id, 0);
   slots_.clear();
@@ -183,14 +195,39 @@ void Promises::taken(const JobSpec& spec, const GangPlacement& plan) {
   }
 }
 
-std::optional<Bound> Promises::bound_passed(QueueIndex queue, MilliGpu charge, bool preemptible) const {
+namespace {
+
+// The bound of processors or host memory that `more` would pass.
+std::optional<Bound> host_bound_passed(QueueIndex queue, const HostAmount& used, const HostAmount& more,
+                                       const HostBound& bound, bool is_quota) {
+  if (bound.cpu && more.cpu.count() > 0 && used.cpu + more.cpu > *bound.cpu)
+    return Bound{queue, is_quota, used.cpu.count(), bound.cpu->count(), BoundResource::cpu, more.cpu.count()};
+  if (bound.memory && more.memory.count() > 0 && used.memory + more.memory > *bound.memory) {
+    return Bound{queue, is_quota, used.memory.count(), bound.memory->count(), BoundResource::memory,
+                 more.memory.count()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Bound> Promises::bound_passed(QueueIndex queue, MilliGpu charge, const HostAmount& host,
+                                            bool preemptible) const {
   for (const QueueIndex above : state_.queues.path_to_root(queue)) {
     const Queue& at = state_.queues.at(above);
     const MilliGpu used = at.used + planned_.at(above);
-    if (at.limit && used + charge > *at.limit) return Bound{above, false, used, *at.limit};
+    if (at.limit && used + charge > *at.limit)
+      return Bound{above, false, used.count(), at.limit->count(), BoundResource::gpu, charge.count()};
     if (!preemptible && at.quota && at.used_not_preemptible + charge > *at.quota) {
-      return Bound{above, true, at.used_not_preemptible, *at.quota};
+      return Bound{above, true, at.used_not_preemptible.count(), at.quota->count(), BoundResource::gpu,
+                   charge.count()};
     }
+    HostAmount host_used = at.host_used;
+    host_used += planned_.host_at(above);
+    if (const auto bound = host_bound_passed(above, host_used, host, at.host_limit, false)) return bound;
+    if (preemptible) continue;
+    const auto bound = host_bound_passed(above, at.host_used_not_preemptible, host, at.host_quota, true);
+    if (bound) return bound;
   }
   return std::nullopt;
 }
@@ -213,7 +250,7 @@ Promises::Slot& Promises::slot(TypeIndex type) { return type == kNoType ? slots_
 const Reservation* Promises::reservation(TypeIndex type) {
   if (slots_.empty()) {
     slots_.resize(state_.capacity.types() + 1);
-    work_out();
+    if (!state_.policy.no_head_reservation) work_out();
   }
   const auto& found = slot(type).reservation;
   return found ? &*found : nullptr;
@@ -257,7 +294,7 @@ void Promises::work_out() {
     if (!is_wanted(record)) continue;
     const bool waits_for_room =
         !is_claimant(id) && array_has_room(group.key) &&
-        !bound_passed(group.key.queue, record.charge, group.key.preemptible).has_value();
+        !bound_passed(group.key.queue, record.charge, record.host, group.key.preemptible).has_value();
     if (!waits_for_room) {
       if (++line.next != record.by_age.end()) lines.push(line);
       continue;

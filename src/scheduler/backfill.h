@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "model/answer.h"
 #include "scheduler/gang.h"
 #include "scheduler/order.h"
 #include "scheduler/state.h"
@@ -38,13 +39,16 @@ struct Reservation {
 struct Bound {
   QueueIndex queue = kRootQueue;
   bool is_quota = false;
-  MilliGpu used;
-  MilliGpu bound;
+  int64_t used = 0;  // milli-GPU, milli-CPU or MiB
+  int64_t bound = 0;
+  BoundResource resource = BoundResource::gpu;
+  int64_t needed = 0;
 };
 
 // What a placement of the job takes, task by task, and what it would be charged.
 Footprint footprint_of(const JobSpec& spec, const TaskPlacement& task);
 MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity);
+HostAmount host_of_plan(const JobSpec& spec, const GangPlacement& plan);
 
 class Promises {
  public:
@@ -71,7 +75,8 @@ class Promises {
   void taken(const JobSpec& spec, const GangPlacement& plan);
 
   // The first bound above the queue that `charge` more would pass.
-  std::optional<Bound> bound_passed(QueueIndex queue, MilliGpu charge, bool preemptible) const;
+  std::optional<Bound> bound_passed(QueueIndex queue, MilliGpu charge, const HostAmount& host,
+                                    bool preemptible) const;
   // Whether one more element of the group's array may run.
   bool array_has_room(const GroupKey& key) const;
 

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/quantity_text.h"
+#include "model/task_groups.h"
 #include "scheduler/state.h"
 
 namespace tranche::scheduler {
@@ -92,7 +94,7 @@ void State::update_ready(Job& job) {
   if (!ready) return stop_waiting(job);
   if (job.group != 0) return;
   const JobSpec& spec = *job.spec;
-  const ShapeId shape = waiting.intern(shape_of(spec, policy.users_share_gpu), capacity);
+  const ShapeId shape = waiting.intern(shape_of(spec, policy), capacity);
   GroupKey key{.queue = job.queue,
                .first = job.first,
                .priority = spec.priority,
@@ -178,6 +180,7 @@ void State::stop_staying(Holding& holding) {
   if (!holding.stays) return;
   holding.stays = false;
   queues.add_staying(holding.queue, -holding.charge());
+  queues.add_host_staying(holding.queue, -holding.host());
 }
 
 void State::pass_begin_times() {
@@ -187,6 +190,51 @@ void State::pass_begin_times() {
     if (job == nullptr) continue;
     job->begin_passed = true;
     update_ready(*job);
+  }
+}
+
+bool is_broken(const Job& job) {
+  if (job.is_waiting() || job.stop_reason) return false;
+  const JobSpec& spec = *job.spec;
+  TaskGroups::RankSet running(spec.tasks_max);
+  size_t count = 0;
+  for (const Task& task : job.tasks) {
+    const bool is_gone = task.phase == TaskPhase::exited;
+    // Whoever has done its part has not left the others alone.
+    if (is_gone && !task.never_executed && task.cause == ExitCause::exited && task.code == 0) return false;
+    if (is_gone || task.start.task.rank >= running.size()) continue;
+    running[task.start.task.rank] = true;
+    ++count;
+  }
+  if (count == 0) return false;
+  if (job.failure && !spec.elastic) return true;
+  return !TaskGroups(spec).is_satisfied(running);
+}
+
+void State::note_gangs() {
+  for (const JobId id : gangs_changed) {
+    Job* job = find(id);
+    if (job == nullptr) continue;
+    if (!is_broken(*job)) {
+      forget_stale(*job);
+    } else if (!job->stale_until.is_set()) {
+      const Duration grace = job->spec->gang_grace;
+      job->stale_until = grace >= kDurationMax ? kNever : now + grace;
+      if (job->stale_until != kNever) stale.insert({job->stale_until, id});
+    }
+  }
+  gangs_changed.clear();
+}
+
+void State::forget_stale(Job& job) {
+  stale.erase({job.stale_until, job.id});
+  job.stale_until = Time();
+}
+
+void State::pass_stale_times() {
+  for (const auto& [time, id] : stale) {
+    if (time > now) return;
+    attention.insert(id);
   }
 }
 
@@ -206,6 +254,8 @@ void State::release_host(const TaskKey& key) {
   holding->exited = true;
   begin_to_leave(key);
   capacity.give_host(holding->node, holding->cpu, holding->memory);
+  queues.charge_host(holding->queue, -holding->host(), holding->preemptible);
+  for (const QueueIndex at : queues.path_to_root(holding->queue)) waiting.unpark_bound(at, queues);
   holding->cpu = MilliCpu();
   holding->memory = MiB();
   release_slices(key, GpuId());

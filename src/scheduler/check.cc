@@ -109,7 +109,7 @@ Result<void> check_dependencies(const State& state, const JobSpec& spec) {
 }
 
 Result<void> check_limits(const State& state, const JobSpec& spec) {
-  const Shape shape = shape_of(spec, state.policy.users_share_gpu);
+  const Shape shape = shape_of(spec, state.policy);
   const MilliGpu charge = charge_at_least(shape, everything_idle(state), shape.tasks_min);
   // The leaf may not exist yet: it would get its parent's limit for users.
   std::string_view path = spec.queue;
@@ -225,7 +225,7 @@ const Capacity& everything_idle(const State& state) { return state.idle_machine.
 Result<void> check_fits(const State& state, const JobSpec& spec) {
   const Capacity& capacity = everything_idle(state);
   const View idle(capacity);
-  const Shape shape = shape_of(spec, state.policy.users_share_gpu);
+  const Shape shape = shape_of(spec, state.policy);
   if (place_gang(shape, shape.tasks_min, {&idle})) return {};
   TRY(check_task(shape, spec, capacity));
   if (!spec.node_pool.empty()) {

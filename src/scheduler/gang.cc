@@ -105,7 +105,8 @@ class Single {
 
   std::optional<GangPlacement> place() {
     const size_t nodes = base_.nodes().size();
-    const size_t most = nodes <= kComparedMost ? nodes + 1 : kComparedInLargeClusters;
+    const bool all = nodes <= kComparedMost || search_.shape.spread_nodes;
+    const size_t most = all ? nodes + 1 : kComparedInLargeClusters;
     for (size_t rank = 0; rank < search_.choices.size(); ++rank) {
       const TypeChoice& choice = search_.choices[rank];
       size_t compared = 0;
@@ -143,6 +144,10 @@ class Single {
     }
     if (search_.shape.kind == SliceKind::whole) candidate.degraded = healthy < search_.shape.gpu_count;
     if (search_.shape.gpu_count == 0) candidate.idle = room.cpu_free.count();
+    if (search_.shape.spread_nodes) {
+      candidate.points = 0;
+      candidate.idle = -candidate.idle;
+    }
     if (!best_ || candidate.rank() < best_->rank()) best_ = candidate;
   }
 

@@ -43,6 +43,7 @@ void State::take_in(const Event& event) {
   last_event = event.seq;
   queues.advance(now);
   pass_begin_times();
+  pass_stale_times();
   const uint64_t machine = capacity.machine_version();
   std::visit(Overloaded{
                  [&](const PolicyChanged& e) { take_in_policy(e); },
@@ -94,7 +95,9 @@ void State::take_in(const Event& event) {
 }
 
 void State::take_in_policy(const PolicyChanged& event) {
-  const bool regroup = event.policy.users_share_gpu != policy.users_share_gpu;
+  const bool regroup = event.policy.users_share_gpu != policy.users_share_gpu ||
+                       event.policy.placement != policy.placement ||
+                       event.policy.gpu_placement != policy.gpu_placement;
   policy = event.policy;
   queues.configure(policy, now);
   know_nothing = true;
@@ -175,11 +178,16 @@ void State::update(const JobUpdated& event) {
 void State::take_in_machine(const Event& event) {
   std::visit(Overloaded{
                  [&](const NodeAdded& e) {
+                   queues.add_host({e.node.cpu, e.node.memory});
+                   if (const NodeRoom* known = capacity.node(e.node.id); known != nullptr && known->present)
+                     queues.add_host({-known->cpu, -known->memory});
                    nodes[e.node.id] = e.node;
                    capacity.add_node(e.node);
                    holdings_on.resize(capacity.nodes().size());
                  },
                  [&](const NodeRemoved& e) {
+                   if (const NodeRoom* known = capacity.node(e.node); known != nullptr && known->present)
+                     queues.add_host({-known->cpu, -known->memory});
                    capacity.remove_node(e.node);
                    for (auto& [id, record] : gpus) {
                      if (record.gpu.node != e.node) continue;
@@ -288,6 +296,7 @@ void State::task_exited(const TaskExited& event) {
     }
   }
   attention.insert(event.task.job);
+  gangs_changed.push_back(event.task.job);
 }
 
 void State::slice_released(const SliceReleased& event) {

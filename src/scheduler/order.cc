@@ -10,6 +10,18 @@ Wide usage_for_weight(const Queue& queue) {
   return queue.usage_seen / wide(std::max<int64_t>(queue.weight, 1));
 }
 
+// The larger of its parts of all processors and of all host memory, times the other's weight.
+Wide host_for_weight(const QueueTree& queues, const Queue& queue, int64_t other_weight) {
+  const auto part = [](int64_t used, int64_t other_total) {
+    return wide(std::max<int64_t>(used, 0)) * wide(std::max<int64_t>(other_total, 1));
+  };
+  const HostAmount& host = queues.host();
+  const HostAmount& used = queue.host_used;
+  const Wide larger = std::max(part(used.cpu.count(), host.memory.count()),
+                               part(used.memory.count(), host.cpu.count()));
+  return larger * wide(std::max<int64_t>(other_weight, 1));
+}
+
 }  // namespace
 
 Order::Order(State& state, const Planned& planned) : state_(state), planned_(planned) {}
@@ -22,6 +34,10 @@ bool comes_before(QueueTree& queues, const Planned& planned, QueueIndex a, Queue
   const bool first_in_quota = first.guaranteed && first_used < first.guaranteed->count();
   const bool second_in_quota = second.guaranteed && second_used < second.guaranteed->count();
   if (first_in_quota != second_in_quota) return first_in_quota;
+  const bool first_in_share = first_used < first.fair.count();
+  const bool second_in_share = second_used < second.fair.count();
+  if (first_in_share != second_in_share) return first_in_share;
+  if (first.priority != second.priority) return first.priority > second.priority;
   // used / fair as fractions; a fair share of zero makes any queue that uses something infinitely far over.
   const int64_t first_fair = first.fair.count();
   const int64_t second_fair = second.fair.count();
@@ -29,6 +45,9 @@ bool comes_before(QueueTree& queues, const Planned& planned, QueueIndex a, Queue
   const Wide first_ratio = wide(first_used) * wide(second_fair);
   const Wide second_ratio = wide(second_used) * wide(first_fair);
   if (first_ratio != second_ratio) return first_ratio < second_ratio;
+  const Wide first_host = host_for_weight(queues, first, second.weight);
+  const Wide second_host = host_for_weight(queues, second, first.weight);
+  if (first_host != second_host) return first_host < second_host;
   const Wide first_usage = usage_for_weight(first);
   const Wide second_usage = usage_for_weight(second);
   if (first_usage != second_usage) return first_usage < second_usage;

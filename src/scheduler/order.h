@@ -1,8 +1,10 @@
 // Which job is next: from the root down to the queue that is furthest below its share, and in it by
 // priority, then arrival.
 //
-// At each level, first the queues that use less than their quota, then the smaller used / fair share
-// (compared exactly), then the smaller decayed use, then the earlier head job: never the name.
+// At each level, first the queues that use less than their quota, then those below their fair share, then the
+// higher priority of the queue, then the smaller used / fair share (compared exactly), then the smaller part
+// of processors and host memory for its weight, then the smaller decayed use, then the earlier head job: never
+// the name.
 #pragma once
 
 #include <optional>
@@ -16,14 +18,20 @@ namespace tranche::scheduler {
 class Planned {
  public:
   MilliGpu at(QueueIndex queue) const { return queue < charge_.size() ? charge_[queue] : MilliGpu(); }
-  void add(const State& state, QueueIndex queue, MilliGpu charge) {
+  HostAmount host_at(QueueIndex queue) const { return queue < host_.size() ? host_[queue] : HostAmount(); }
+  void add(const State& state, QueueIndex queue, MilliGpu charge, const HostAmount& host = {}) {
     charge_.resize(state.queues.size());
-    for (const QueueIndex above : state.queues.path_to_root(queue)) charge_[above] += charge;
+    host_.resize(state.queues.size());
+    for (const QueueIndex above : state.queues.path_to_root(queue)) {
+      charge_[above] += charge;
+      host_[above] += host;
+    }
   }
   bool empty() const { return charge_.empty(); }
 
  private:
   std::vector<MilliGpu> charge_;
+  std::vector<HostAmount> host_;
 };
 
 // Siblings compared as above. Not const: the arrival of a queue's first job is worked out when asked for.

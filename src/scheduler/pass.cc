@@ -135,15 +135,16 @@ bool Pass::try_next(GroupId id, const Job& job) {
     return false;
   }
   const Entitlement entitlement(state_, promises_, group);
-  const bool may_take = takers_.contains(group.key.queue) && entitlement.any();
-  const auto bound = promises_.bound_passed(group.key.queue, entitlement.charge(), group.key.preemptible);
+  const bool may_take = takers_.contains(group.key.queue) && entitlement.any() && may_evict(job);
+  const auto bound = promises_.bound_passed(group.key.queue, entitlement.charge(), entitlement.host(),
+                                            group.key.preemptible);
   if (bound) {
     park(id, Parked::bound, bound->queue);
     return may_take && make_room(job, id);
   }
   if (!waiting.is_closed(shape)) {
     const int64_t duration = waiting.duration_class(group.job_class).duration;
-    switch (try_job(job, id, may_take && entitlement.quota_anywhere())) {
+    switch (!may_start(job) ? trial_only(job, id) : try_job(job, id, may_take && entitlement.quota_anywhere())) {
       case Outcome::started:
         return false;
       case Outcome::kept_out:
@@ -165,6 +166,23 @@ bool Pass::try_next(GroupId id, const Job& job) {
     }
   }
   return may_take && make_room(job, id);
+}
+
+// A job that is younger than its preemption delay waits for room that nobody has to make.
+bool Pass::may_evict(const Job& job) {
+  const Duration delay = job.spec->preemption_delay;
+  if (delay <= Duration{}) return true;
+  const Time from = job.submitted + delay;
+  if (from <= state_.now) return true;
+  if (!wake_.is_set() || from < wake_) wake_ = from;
+  return false;
+}
+
+// With a single action that is not the plain start, only what was stopped for it starts by itself.
+bool Pass::may_start(const Job& job) const {
+  const SchedulerAction only = state_.policy.only_action;
+  return only == SchedulerAction::all || only == SchedulerAction::allocate ||
+         (only != SchedulerAction::stale_gang && job.attempt > 1);
 }
 
 // As many tasks as an elastic job may have, or as few as it can live with.
@@ -201,7 +219,8 @@ std::optional<GangPlacement> Pass::place(const Job& job, const ShapeRecord& reco
   const Search search{record.shape, record.choices, layers, &state_.scores, &record.cache};
   auto plan = place_gang(search, tasks);
   const auto keeps = [&](const GangPlacement& found) {
-    return !promises_.bound_passed(job.queue, charge_of_plan(found, state_.capacity), job.spec->preemptible);
+    return !promises_.bound_passed(job.queue, charge_of_plan(found, state_.capacity),
+                                   host_of_plan(*job.spec, found), job.spec->preemptible);
   };
   if (!plan || keeps(*plan)) return plan;
   bound_keeps_ = true;
@@ -220,6 +239,12 @@ void Pass::start(const Job& job, const GangPlacement& plan) {
   uint32_t rank = 0;
   for (const TaskPlacement& task : plan.tasks)
     commit_.decide(Start{{id, rank++, attempt}, task.node, task.slices});
+}
+
+// Whether it would fit, without starting it.
+Pass::Outcome Pass::trial_only(const Job& job, GroupId group) {
+  const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(group).key.shape);
+  return place(job, record, record.shape.tasks_min, promises_.layers()) ? Outcome::bound : Outcome::no_room;
 }
 
 bool Pass::make_room(const Job& job, GroupId group) {

@@ -45,7 +45,8 @@ struct Option {
   bool degraded = false;
   bool idle = false;   // in the first layer
   bool taken = false;  // by the task that is being placed
-  std::tuple<bool, bool, int64_t, int64_t, size_t> preference() const {
+  std::tuple<bool, bool, int64_t, int64_t, size_t> preference(bool spread) const {
+    if (spread) return {degraded, !idle, -compute, -memory, g};
     return {degraded, idle, compute, memory, g};
   }
 };
@@ -121,7 +122,7 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
         if (option.taken || option.compute < option.slice.compute.count() ||
             option.memory < option.slice.memory.count())
           continue;
-        if (best == nullptr || option.preference() < best->preference()) best = &option;
+        if (best == nullptr || option.preference(shape.spread_gpus) < best->preference(shape.spread_gpus)) best = &option;
       }
       if (best == nullptr) return;
       best->taken = true;
@@ -141,7 +142,8 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
 
 uint64_t Shape::hash() const {
   uint64_t hash =
-      mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40);
+      mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40 |
+               uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42);
   for (const int64_t value :
        {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid}}) {
     hash = mix_bits(hash ^ static_cast<uint64_t>(value));
@@ -153,7 +155,7 @@ uint64_t Shape::hash() const {
   return hash;
 }
 
-Shape shape_of(const JobSpec& spec, bool users_share_gpu) {
+Shape shape_of(const JobSpec& spec, const Policy& policy) {
   Shape shape;
   const GpuRequest& gpu = spec.task.gpu;
   shape.gpu_count = gpu.count;
@@ -161,7 +163,8 @@ Shape shape_of(const JobSpec& spec, bool users_share_gpu) {
   if (gpu.kind != SliceKind::whole && gpu.count > 0) {
     shape.compute = gpu.compute.count();
     shape.memory = gpu.memory.count();
-    shape.share_with_others = users_share_gpu;
+    shape.share_with_others = policy.users_share_gpu;
+    shape.spread_gpus = policy.gpu_placement == PlacementStrategy::spread;
     shape.uid = spec.owner.uid;
   }
   shape.cpu = spec.task.cpu.count();
@@ -170,6 +173,7 @@ Shape shape_of(const JobSpec& spec, bool users_share_gpu) {
   shape.tasks_max = std::max(spec.tasks_max, shape.tasks_min);
   shape.type = gpu.count > 0 ? gpu.type : "";
   shape.pool = spec.node_pool;
+  shape.spread_nodes = policy.placement == PlacementStrategy::spread;
   return shape;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "model/policy.h"
 #include "scheduler/view.h"
 
 namespace tranche::scheduler {
@@ -28,13 +29,15 @@ struct Shape {
   uint32_t tasks_max = 1;
   uint32_t uid = 0;  // of fractions, whose neighbours matter; zero for whole GPUs
   bool share_with_others = false;
+  bool spread_nodes = false;  // to the emptiest node rather than to the fullest
+  bool spread_gpus = false;   // fractions: to the emptiest GPU of the node
   std::string type;  // "" is any
   std::string pool;  // "" is any
   auto operator<=>(const Shape&) const = default;
   uint64_t hash() const;
 };
 
-Shape shape_of(const JobSpec& spec, bool users_share_gpu);
+Shape shape_of(const JobSpec& spec, const Policy& policy);
 
 // A GPU type that the shape may use, with its kinds (one for each pool).
 struct TypeChoice {

@@ -19,7 +19,7 @@ class Room {
       : state_(state),
         promises_(promises),
         job_(job),
-        shape_(shape_of(*job.spec, state.policy.users_share_gpu)) {}
+        shape_(shape_of(*job.spec, state.policy)) {}
 
   bool prove_drained(Proof& proof) const {
     // With all that takes work idle: if that is not enough, what is drained or failed is missing.
@@ -162,7 +162,7 @@ bool prove_own_reasons(const State& state, const Job& job, Proof& proof) {
 
 bool prove_never_fits(const State& state, const Job& job, Proof& proof) {
   if (check_fits(state, *job.spec)) return false;
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  const Shape shape = shape_of(*job.spec, state.policy);
   const View idle(everything_idle(state));
   proof.kind = ProofKind::never_fits;
   proof.needed = shape.tasks_min;
@@ -188,14 +188,15 @@ bool prove_bounds(const State& state, Promises& promises, const Job& job, Proof&
   if (const auto plan = place_gang(record.shape, record.shape.tasks_min, {&promises.now()})) {
     charge = std::max(charge, charge_of_plan(*plan, state.capacity));
   }
-  const auto bound = promises.bound_passed(job.queue, charge, key.preemptible);
+  const auto bound = promises.bound_passed(job.queue, charge, record.host, key.preemptible);
   proof.queue.clear();
   if (!bound) return false;
   proof.kind = bound->is_quota ? ProofKind::quota : ProofKind::limit;
   proof.queue = state.queues.at(bound->queue).path;
-  proof.needed = charge.count();
-  proof.used = bound->used.count();
-  proof.bound = bound->bound.count();
+  proof.resource = bound->resource;
+  proof.needed = bound->needed;
+  proof.used = bound->used;
+  proof.bound = bound->bound;
   return true;
 }
 
@@ -203,7 +204,7 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
   const Claim* claim = state.claim_of(job.id);
   if (claim == nullptr) return false;
   std::set<JobId> victims;
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  const Shape shape = shape_of(*job.spec, state.policy);
   if (place_gang(shape, shape.tasks_min, {&promises.now()})) {
     // It would fit already, but on room that is kept for those who were promised theirs before.
     proof.kind = ProofKind::reserved;
@@ -229,7 +230,7 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
 }  // namespace
 
 std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  const Shape shape = shape_of(*job.spec, state.policy);
   std::vector<const GpuRoom*> rooms;
   if (shape.gpu_count == 0) return rooms;
   for (const NodeRoom& home : state.capacity.nodes()) {
@@ -257,7 +258,7 @@ Proof prove(const State& state, Promises& promises, const Job& job) {
   if (room.prove_drained(proof)) return proof;
   if (room.prove_reserved(proof)) return proof;
   if (room.prove_gang(proof)) return proof;
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  const Shape shape = shape_of(*job.spec, state.policy);
   // Fits and nothing is promised: the next step would start it.
   if (place_gang(shape, shape.tasks_min, {&promises.now()})) return proof;
   room.prove_busy(proof);

@@ -1,6 +1,7 @@
 #include "scheduler/reclaim.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -36,10 +37,13 @@ enum class Taking : uint8_t { reclaim, preempt };
 struct Victim {
   const Job* job = nullptr;
   MilliGpu charge;
-  QueueIndex side = kRootQueue;  // `b` of the header
-  bool by_quota = false;         // a reclaim of quota may take it
-  // Furthest over its share first, then low priority, then the shortest time lost.
-  std::tuple<int64_t, int32_t, int64_t, JobId> rank;
+  HostAmount host;
+  QueueIndex own_side = kRootQueue;  // `a` of the header
+  QueueIndex side = kRootQueue;      // `b` of it
+  bool by_quota = false;             // a reclaim of quota took it
+  // For a claim without GPUs, those without GPUs first; furthest over its share first, then low priority, then
+  // the shortest time lost.
+  std::tuple<bool, int64_t, int32_t, int64_t, JobId> rank;
 };
 
 class VictimSearch {
@@ -77,31 +81,36 @@ class VictimSearch {
   bool keeps_bounds() const {
     for (const QueueIndex at : state_.queues.path_to_root(key_.queue)) {
       const Queue& queue = state_.queues.at(at);
-      const MilliGpu after = queue.staying + promises_.planned().at(at) - removed(at) + entitlement_.charge();
+      const MilliGpu after = queue.staying + promises_.planned().at(at) - removed_.at(at) + entitlement_.charge();
       if (queue.limit && after > *queue.limit) return false;
       if (!key_.preemptible && queue.quota &&
           queue.used_not_preemptible + entitlement_.charge() > *queue.quota)
         return false;
+      HostAmount host = queue.host_staying;
+      host += promises_.planned().host_at(at);
+      host += -removed_.host_at(at);
+      host += entitlement_.host();
+      if (exceeds(host, queue.host_limit)) return false;
+      HostAmount fixed = queue.host_used_not_preemptible;
+      fixed += entitlement_.host();
+      if (!key_.preemptible && exceeds(fixed, queue.host_quota)) return false;
     }
     return true;
   }
 
-  MilliGpu removed(QueueIndex at) const {
-    const auto found = removed_.find(at);
-    return found == removed_.end() ? MilliGpu() : found->second;
-  }
-  void book(const Victim& victim, MilliGpu sign_and_amount) {
-    for (const QueueIndex at : state_.queues.path_to_root(victim.job->queue)) removed_[at] += sign_and_amount;
-  }
+  void book(const Victim& victim) { removed_.add(state_, victim.job->queue, victim.charge, victim.host); }
+  void unbook(const Victim& victim) { removed_.add(state_, victim.job->queue, -victim.charge, -victim.host); }
 
   // The victim as one of this claim, if it can be that at all.
   std::optional<Victim> victim_of(const Job& job) {
     const JobSpec& spec = *job.spec;
     if (!spec.preemptible || job.stop_reason) return std::nullopt;
-    Victim victim{&job, MilliGpu(), job.queue, false, {}};
+    Victim victim{&job, {}, {}, job.queue, job.queue, false, {}};
     for (const Task& task : job.tasks) {
       const Holding* holding = state_.holdings.find(task.start.task);
-      if (holding != nullptr && !holding->exited) victim.charge += holding->charge();
+      if (holding == nullptr || holding->exited) continue;
+      victim.charge += holding->charge();
+      victim.host += holding->host();
     }
     int64_t excess = 0;
     if (taking_ == Taking::preempt) {
@@ -111,13 +120,10 @@ class VictimSearch {
       if (job.queue == key_.queue) return std::nullopt;
       const auto parted = sides_of(state_, key_.queue, job.queue);
       if (!parted) return std::nullopt;
+      victim.own_side = parted->a;
       victim.side = parted->b;
-      victim.by_quota = entitlement_.quota_at(parted->a);
       const Queue& side = state_.queues.at(parted->b);
       excess = (side.staying - side.entitled).count();
-      const bool by_share = entitlement_.share_at(parted->a) && excess >= kSurplusNeeded.count() &&
-                            excess >= victim.charge.count();
-      if (!victim.by_quota && !by_share) return std::nullopt;
       if (!is_outside_quotas(victim)) return std::nullopt;
       const Time unprotected = job.started + state_.policy.minimum_runtime;
       if (unprotected > state_.now) {
@@ -125,7 +131,8 @@ class VictimSearch {
         return std::nullopt;
       }
     }
-    victim.rank = {-excess, spec.priority, -job.started.nanoseconds(), job.id};
+    const bool costs_gpus = entitlement_.claims_host() && victim.charge.count() > 0;
+    victim.rank = {costs_gpus, -excess, spec.priority, -job.started.nanoseconds(), job.id};
     return victim;
   }
 
@@ -133,18 +140,44 @@ class VictimSearch {
   bool is_outside_quotas(const Victim& victim) const {
     for (const QueueIndex at : state_.queues.path_to_root(victim.job->queue)) {
       const Queue& queue = state_.queues.at(at);
-      if (queue.quota && queue.staying - removed(at) <= *queue.quota) return false;
+      const bool is_inside = queue.quota && queue.staying - removed_.at(at) <= *queue.quota;
+      if (is_inside && !is_outside_host_quota(queue, at)) return false;
       if (at == victim.side) break;
     }
     return true;
   }
 
-  bool may_take(const Victim& victim) const {
+  bool is_outside_host_quota(const Queue& queue, QueueIndex at) const {
+    if (!entitlement_.claims_host()) return false;
+    HostAmount host = queue.host_staying;
+    host += -removed_.host_at(at);
+    return exceeds(host, queue.host_quota);
+  }
+
+  // By what is left once those that are booked have gone.
+  bool may_take(Victim& victim) const {
     if (taking_ == Taking::preempt) return true;
     if (!is_outside_quotas(victim)) return false;
+    victim.by_quota = entitlement_.quota_at(victim.own_side, removed_);
     if (victim.by_quota) return true;
+    if (!entitlement_.share_at(victim.own_side, removed_)) return false;
     const Queue& side = state_.queues.at(victim.side);
-    return side.staying - removed(victim.side) - victim.charge >= side.entitled;
+    const MilliGpu over = side.staying - removed_.at(victim.side) - side.entitled;
+    if (over < state_.queues.surplus_needed()) return false;
+    return over >= victim.charge || shortfall_with(victim) < entitlement_.charge();
+  }
+
+  // What the sides would fall short of their shares if the victim went too.
+  MilliGpu shortfall_with(const Victim& victim) const {
+    MilliGpu sum;
+    const Queue& own = state_.queues.at(victim.side);
+    sum += std::max(own.entitled - (own.staying - removed_.at(victim.side) - victim.charge), MilliGpu());
+    for (const QueueIndex at : state_.queues.at(own.parent).children) {
+      if (at == victim.side || at == victim.own_side || removed_.at(at).count() == 0) continue;
+      const Queue& other = state_.queues.at(at);
+      sum += std::max(other.entitled - (other.staying - removed_.at(at)), MilliGpu());
+    }
+    return sum;
   }
 
   // The sum of what all sides may lose, against what is missing: most claims in vain end here.
@@ -159,26 +192,24 @@ class VictimSearch {
     }
     if (base_.changes_anything()) return true;
     int64_t may_lose = 0;
-    std::vector<QueueIndex> quota_sides;
-    const auto& path = state_.queues.path_to_root(key_.queue);
-    for (size_t i = 0; i + 1 < path.size(); ++i) {
-      const bool quota = entitlement_.quota_at(path[i]);
-      if (!quota && !entitlement_.share_at(path[i])) continue;
-      for (const QueueIndex b : state_.queues.at(path[i + 1]).children) {
-        if (b == path[i]) continue;
+    std::vector<QueueIndex> bounded_sides;
+    for (const Entitlement::Level& level : entitlement_.levels()) {
+      if (!level.quota && !level.share) continue;
+      for (const QueueIndex b : state_.queues.at(state_.queues.at(level.queue).parent).children) {
+        if (b == level.queue) continue;
         const Queue& side = state_.queues.at(b);
         const int64_t over =
-            (side.staying - (quota ? side.quota.value_or(MilliGpu()) : side.entitled)).count();
+            (side.staying - (level.quota ? side.quota.value_or(MilliGpu()) : side.entitled)).count();
         if (over <= 0) continue;
         may_lose += over;
-        if (quota && side.quota) quota_sides.push_back(b);
+        if (!level.quota || side.quota) bounded_sides.push_back(b);
       }
     }
     const int64_t missing = entitlement_.charge().count() - idle - may_lose;
     if (missing <= 0) return true;
     // A side's last victim may be larger than what the side is over by.
     int64_t beyond = 0;
-    for (const QueueIndex b : quota_sides) {
+    for (const QueueIndex b : bounded_sides) {
       beyond += std::max<int64_t>(largest_running(b) - 1, 0);
       if (beyond >= missing) return true;
     }
@@ -207,9 +238,11 @@ class VictimSearch {
     int64_t cost = 0;             // milli-GPU of the victims
     std::vector<Victim> victims;  // in the order in which they are taken
     auto rank(uint32_t wanted) const {
-      // Cheapest for what of it is wanted, then the victim that is best taken.
+      // Lowest priority, then cheapest for what of it is wanted, then the victim that is best taken.
       const int64_t useful = std::min(tasks, wanted);
-      return std::tuple(cost / useful, victims.empty() ? decltype(Victim::rank){} : victims.front().rank,
+      int32_t highest = std::numeric_limits<int32_t>::min();
+      for (const Victim& victim : victims) highest = std::max(highest, victim.job->spec->priority);
+      return std::tuple(highest, cost / useful, victims.empty() ? decltype(Victim::rank){} : victims.front().rank,
                         node);
     }
   };
@@ -283,18 +316,26 @@ class VictimSearch {
     std::sort(candidates.begin(), candidates.end(),
               [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
     std::vector<Victim> taken;
-    for (const Victim& victim : candidates) {
-      if (!may_take(victim)) continue;
-      give_on(view, node, *victim.job);
-      book(victim, victim.charge);
-      taken.push_back(victim);
-      const uint32_t fitting = count_on_node(shape_, *choice_, node, layers, shape_.tasks_min);
-      if (fitting <= host.tasks) continue;
-      host.tasks = fitting;
-      host.victims = taken;
-      if (fitting == shape_.tasks_min) break;
+    // One that may not be taken yet may be once others have gone.
+    for (bool again = true; again && host.tasks < shape_.tasks_min;) {
+      again = false;
+      for (auto next = candidates.begin(); next != candidates.end() && host.tasks < shape_.tasks_min;) {
+        if (!may_take(*next)) {
+          ++next;
+          continue;
+        }
+        again = true;
+        give_on(view, node, *next->job);
+        book(*next);
+        taken.push_back(*next);
+        next = candidates.erase(next);
+        const uint32_t fitting = count_on_node(shape_, *choice_, node, layers, shape_.tasks_min);
+        if (fitting <= host.tasks) continue;
+        host.tasks = fitting;
+        host.victims = taken;
+      }
     }
-    for (const Victim& victim : taken) book(victim, -victim.charge);
+    for (const Victim& victim : taken) unbook(victim);
     spare(host, node);
     for (const Victim& victim : host.victims) host.cost += victim.charge.count();
     return host;
@@ -337,18 +378,19 @@ class VictimSearch {
 
   // Takes from the hosts in turn until the gang fits, then each victim that turns out not to be needed is
   // left alone: removing any one of the rest would leave the job without a place (property P19).
-  std::optional<Eviction> take_from(const std::vector<Host>& hosts) {
+  std::optional<Eviction> take_from(std::vector<Host>& hosts) {
     std::vector<Victim> chosen;
     View room(&base_);
     uint64_t hosted = 0;
     bool enough = false;
-    for (const Host& host : hosts) {
-      for (const Victim& victim : host.victims) {
+    relieve_bounds(chosen, room);
+    for (Host& host : hosts) {
+      for (Victim& victim : host.victims) {
         const bool is_chosen =
             std::any_of(chosen.rbegin(), chosen.rend(), [&](const Victim& v) { return v.job == victim.job; });
         if (is_chosen || !may_take(victim)) continue;
         for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
-        book(victim, victim.charge);
+        book(victim);
         chosen.push_back(victim);
       }
       const Layers layers{&room};
@@ -367,6 +409,41 @@ class VictimSearch {
     removed_.clear();
     TRANCHE_ASSERT(plan.has_value());
     return eviction(chosen, std::move(*plan));
+  }
+
+  // Room alone is not enough where a bound of a queue would be passed: then those of that queue have to go, the
+  // best taken first, wherever they are.
+  void relieve_bounds(std::vector<Victim>& chosen, View& room) {
+    if (keeps_bounds()) return;
+    std::vector<Victim> candidates;
+    for (const QueueIndex at : state_.queues.path_to_root(key_.queue)) {
+      if (at == kRootQueue) break;
+      if (passes_limit(at)) collect_victims(at, candidates);
+    }
+    std::sort(candidates.begin(), candidates.end(),
+              [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
+    for (Victim& victim : candidates) {
+      if (keeps_bounds()) return;
+      const bool is_chosen = std::any_of(chosen.begin(), chosen.end(),
+                                         [&](const Victim& other) { return other.job == victim.job; });
+      if (is_chosen || !may_take(victim)) continue;
+      for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
+      book(victim);
+      chosen.push_back(victim);
+    }
+  }
+
+  bool passes_limit(QueueIndex at) const {
+    const Queue& queue = state_.queues.at(at);
+    if (queue.host_limit.is_set()) return true;
+    return queue.limit && queue.staying + promises_.planned().at(at) + entitlement_.charge() > *queue.limit;
+  }
+
+  void collect_victims(QueueIndex queue, std::vector<Victim>& out) {
+    for (const JobId id : state_.queues.at(queue).running) {
+      if (const auto victim = victim_of(*state_.find(id))) out.push_back(*victim);
+    }
+    for (const QueueIndex child : state_.queues.at(queue).children) collect_victims(child, out);
   }
 
   std::optional<GangPlacement> place(const View& room) const {
@@ -434,19 +511,24 @@ class VictimSearch {
 
   void put_back(const Victim& victim, View& room) {
     for_each_holding(*victim.job, [&](const Holding& h) { room.take(h.footprint()); });
-    book(victim, -victim.charge);
+    unbook(victim);
   }
   void take_again(const Victim& victim, View& room) {
     for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
-    book(victim, victim.charge);
+    book(victim);
   }
 
-  // What the header promises: nobody who loses by a claim of fair share falls below what it is entitled to.
+  // What the header promises: those who lose by a claim of fair share fall short of less than it gains.
   void assert_progress(const std::vector<Victim>& chosen) const {
+    MilliGpu shortfall;
+    std::vector<QueueIndex> seen;
     for (const Victim& victim : chosen) {
+      if (victim.by_quota || std::find(seen.begin(), seen.end(), victim.side) != seen.end()) continue;
+      seen.push_back(victim.side);
       const Queue& side = state_.queues.at(victim.side);
-      TRANCHE_ASSERT(victim.by_quota || side.staying - removed(victim.side) >= side.entitled);
+      shortfall += std::max(side.entitled - (side.staying - removed_.at(victim.side)), MilliGpu());
     }
+    TRANCHE_ASSERT(seen.empty() || shortfall.count() == 0 || shortfall < entitlement_.charge());
   }
 
   Eviction eviction(const std::vector<Victim>& chosen, GangPlacement plan) const {
@@ -471,7 +553,7 @@ class VictimSearch {
   const View& base_;
   const TypeChoice* choice_ = nullptr;
   Taking taking_ = Taking::reclaim;
-  std::map<QueueIndex, MilliGpu> removed_;  // charge of victims chosen so far
+  Removed removed_;  // victims chosen so far
 };
 
 }  // namespace
@@ -480,28 +562,69 @@ Entitlement::Entitlement(const State& state, const Promises& promises, const Gro
     : state_(state),
       promises_(promises),
       group_(group),
-      charge_(state.waiting.shape(group.key.shape).charge) {}
+      charge_(state.waiting.shape(group.key.shape).charge),
+      host_(state.waiting.shape(group.key.shape).host) {}
 
 MilliGpu Entitlement::used(QueueIndex at) const {
   return state_.queues.at(at).staying + promises_.planned().at(at);
 }
 
-bool Entitlement::quota_at(QueueIndex a) const {
+bool Entitlement::quota_at(QueueIndex a, const Removed& removed) const {
   bool within = state_.queues.at(a).guaranteed.has_value();
   for (const QueueIndex at : state_.queues.path_to_root(group_.key.queue)) {
     const auto guaranteed = state_.queues.at(at).guaranteed;
-    if (guaranteed && used(at) + charge_ > *guaranteed) within = false;
+    if (guaranteed && used(at) - removed.at(at) + charge_ > *guaranteed) within = false;
+    if (claims_host() && passes_host_quota(at, removed)) within = false;
     if (at == a) break;
   }
   return within;
 }
 
-bool Entitlement::share_at(QueueIndex a) const {
+bool Entitlement::share_at(QueueIndex a, const Removed& removed) const {
   for (const QueueIndex at : state_.queues.path_to_root(group_.key.queue)) {
-    if (used(at) + charge_ > state_.queues.at(at).entitled) return false;
+    if (used(at) - removed.at(at) + charge_ > state_.queues.at(at).entitled) return false;
+    if (claims_host() && passes_host_quota(at, removed)) return false;
     if (at == a) break;
   }
   return true;
+}
+
+bool Entitlement::passes_host_quota(QueueIndex at, const Removed& removed) const {
+  const Queue& queue = state_.queues.at(at);
+  if (!queue.host_quota.is_set()) return false;
+  HostAmount host = queue.host_staying;
+  host += promises_.planned().host_at(at);
+  host += -removed.host_at(at);
+  host += host_;
+  return exceeds(host, queue.host_quota);
+}
+
+int64_t Entitlement::may_lose(QueueIndex side, bool quota, bool share) const {
+  const Queue& queue = state_.queues.at(side);
+  int64_t over = 0;
+  if (quota) over = (queue.staying - queue.quota.value_or(MilliGpu())).count();
+  if (share) over = std::max(over, (queue.staying - queue.entitled).count());
+  return std::max<int64_t>(over, 0);
+}
+
+std::vector<Entitlement::Level> Entitlement::levels() const {
+  std::vector<Level> levels;
+  const auto& path = state_.queues.path_to_root(group_.key.queue);
+  bool share = true;
+  bool within = true;
+  int64_t freed = 0;  // below the queue that is looked at
+  for (size_t i = 0; i + 1 < path.size(); ++i) {
+    const Queue& queue = state_.queues.at(path[i]);
+    const int64_t after = (used(path[i]) + charge_).count() - freed;
+    share = share && after <= queue.entitled.count();
+    within = within && (!queue.guaranteed || after <= queue.guaranteed->count());
+    const Level level{path[i], within && queue.guaranteed.has_value(), share};
+    levels.push_back(level);
+    for (const QueueIndex b : state_.queues.at(path[i + 1]).children) {
+      if (b != path[i] && (level.quota || level.share)) freed += may_lose(b, level.quota, level.share);
+    }
+  }
+  return levels;
 }
 
 bool Entitlement::has_lower_priority() const {
@@ -516,17 +639,14 @@ bool Entitlement::quota_anywhere() const {
 
 bool Entitlement::any() const {
   if (has_lower_priority()) return true;
-  const auto& path = state_.queues.path_to_root(group_.key.queue);
-  bool share = true;
-  for (size_t i = 0; i + 1 < path.size(); ++i) {
-    share = share && used(path[i]) + charge_ <= state_.queues.at(path[i]).entitled;
-    const bool quota = quota_at(path[i]);
-    if (!share && !quota) continue;
-    for (const QueueIndex b : state_.queues.at(path[i + 1]).children) {
-      if (b == path[i]) continue;
+  for (const Level& level : levels()) {
+    if (!level.share && !level.quota) continue;
+    for (const QueueIndex b : state_.queues.at(state_.queues.at(level.queue).parent).children) {
+      if (b == level.queue) continue;
       const Queue& side = state_.queues.at(b);
-      if (quota && side.staying > side.quota.value_or(MilliGpu())) return true;
-      if (share && side.staying - side.entitled >= kSurplusNeeded) return true;
+      if (level.quota && side.staying > side.quota.value_or(MilliGpu())) return true;
+      if (level.share && side.staying - side.entitled >= state_.queues.surplus_needed()) return true;
+      if (claims_host() && exceeds(side.host_staying, side.host_quota)) return true;
     }
   }
   return false;
@@ -567,10 +687,14 @@ std::vector<JobId> jobs_inside_quota(const State& state, QueueIndex queue) {
 
 std::optional<Eviction> find_victims(const State& state, const Promises& promises, const Job& job,
                                      const Group& group, Time& wake) {
+  const SchedulerAction only = state.policy.only_action;
   VictimSearch search(state, promises, job, group, wake);
   if (search.is_coming()) return std::nullopt;
-  if (auto eviction = search.find(Taking::reclaim)) return eviction;
-  return search.find(Taking::preempt);
+  if (only == SchedulerAction::all || only == SchedulerAction::reclaim) {
+    if (auto eviction = search.find(Taking::reclaim)) return eviction;
+  }
+  if (only == SchedulerAction::all || only == SchedulerAction::preempt) return search.find(Taking::preempt);
+  return std::nullopt;
 }
 
 }  // namespace tranche::scheduler

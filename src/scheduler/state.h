@@ -47,6 +47,7 @@ struct Job {
   Time not_before;    // its begin time, or the end of the pause before a retry
   int64_t first = 0;  // the number of the event that put it first in its queue
   Time stop_time;     // of the first Stop of this attempt
+  Time stale_until;   // its gang is incomplete, and goes on until then; unset: it is not
   uint32_t failed_starts = 0;
   RetryPolicy retried;  // how often so far, by kind; the delay is not used
   QueueIndex queue = kRootQueue;
@@ -85,6 +86,7 @@ struct Holding {
   std::vector<Slice> slices;  // not yet released
   std::vector<MilliGpu> charges;
   MilliGpu charge() const;
+  HostAmount host() const { return {cpu, memory}; }
   Footprint footprint() const { return {uid, node, slices, cpu, memory}; }
 };
 
@@ -232,6 +234,7 @@ struct State {
   std::map<ArrayId, ArrayRecord> arrays;
   std::map<JobId, std::vector<JobId>> dependents;  // of a live job
   std::set<std::pair<Time, JobId>> begins;         // jobs whose begin time has not come
+  std::set<std::pair<Time, JobId>> stale;          // jobs that are stopped when their time has come
   std::map<uint32_t, uint32_t> jobs_of_user;       // live, by uid
   std::vector<Claim> claims;                       // in the order in which they were made
   EndedJobs ended;
@@ -239,6 +242,8 @@ struct State {
 
   // Jobs that this event may have brought to a turn: an end, a requeue, a stop. Empty between steps.
   std::set<JobId> attention;
+  // Whose tasks have changed since note_gangs(). Empty between steps.
+  std::vector<JobId> gangs_changed;
   // Counts jobs that became ready; not part of the digest.
   uint64_t times_ready = 0;
   uint32_t removed_gpus = 0;  // records that may go with their last task
@@ -301,6 +306,9 @@ struct State {
   void stop_staying(Holding& holding);
   void begin_to_leave(const TaskKey& key);
   void pass_begin_times();
+  void pass_stale_times();
+  void note_gangs();  // before anybody asks when to look again
+  void forget_stale(Job& job);
   Task* live_task(const TaskKey& key);
   void release_host(const TaskKey& key);
   void release_slices(const TaskKey& key, std::optional<GpuId> only);
@@ -309,6 +317,9 @@ struct State {
   void tell_dependents(JobId job);
   void dependency_changed(Job& job);
 };
+
+// Fewer tasks of the job run than it needs, and none has done its part.
+bool is_broken(const Job& job);
 
 // What one dependency says now: satisfied, not yet, or never.
 enum class DependencyStatus : uint8_t { satisfied, waiting, impossible };

@@ -60,6 +60,7 @@ ShapeId Waiting::intern(const Shape& shape, const Capacity& capacity) {
   record.shape = shape;
   record.choices = choices_for(shape, capacity);
   record.charge = charge_at_least(shape, capacity, shape.tasks_min);
+  record.host = {MilliCpu(shape.cpu * shape.tasks_min), MiB(shape.host_memory * shape.tasks_min)};
   record.machine_version = capacity.machine_version();
   shape_index_.insert(key, id);
   live_shapes_.insert(id);

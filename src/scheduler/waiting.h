@@ -76,6 +76,7 @@ struct ShapeRecord {
   std::vector<ClassId> classes;
   std::vector<TypeChoice> choices;
   MilliGpu charge;                        // at least, for tasks_min tasks
+  HostAmount host;                        // of them
   uint64_t machine_version = UINT64_MAX;  // that the two are of
   mutable ScoreCache cache;
   // Groups that are not parked, the one that has waited longest first (backfill.h).
