@@ -129,10 +129,11 @@ class RandomFiller {
       if (i == 1) group.parent = 1;
       group.groups_min = holds_others ? 1 : 0;
       group.tasks_max = holds_others ? 0 : 1 + group.tasks_max % 1000;
-      group.tasks_min = std::min(group.tasks_min, group.tasks_max);
+      group.tasks_min = std::min(std::max(group.tasks_min, 1u), group.tasks_max);
       spec.tasks_max += group.tasks_max;
     }
-    spec.tasks_min = std::min(spec.tasks_min, spec.tasks_max);
+    const std::vector<bool> none(spec.tasks_max);
+    spec.tasks_min = static_cast<uint32_t>(TaskGroups(spec).missing(none).size());
   }
   void repair(End& end) {
     while (!is_final(end.state)) fill(end.state, kPlain);

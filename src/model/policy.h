@@ -21,10 +21,10 @@ struct QueuePolicy {
       quota;  // deserved: never reclaimed by others while used within it. Unset: by weight only
   std::optional<MilliGpu> limit;  // never above this
   // The same for processors and host memory; unset: not bounded, and not looked at.
-  std::optional<MilliCpu> quota_cpu;
-  std::optional<MilliCpu> limit_cpu;
-  std::optional<MiB> quota_memory;
-  std::optional<MiB> limit_memory;
+  std::optional<MilliCpu> quota_cpu = std::nullopt;
+  std::optional<MilliCpu> limit_cpu = std::nullopt;
+  std::optional<MiB> quota_memory = std::nullopt;
+  std::optional<MiB> limit_memory = std::nullopt;
   int64_t weight = 1;             // share of what is left after quotas; 0: none of it
   int32_t priority = 0;           // of the queue among its siblings, for the surplus: higher is served first
   std::optional<MilliGpu> user_limit;  // for each user's leaf below it
@@ -74,7 +74,7 @@ struct Policy {
   PlacementStrategy gpu_placement = PlacementStrategy::pack;  // of fractions, on the GPUs of a node
   MilliGpu share_unit;  // fair shares are multiples of it, but for what satisfies a queue; zero: exact
   // A queue is taken from when it is over its fair share by this; unset: one GPU.
-  std::optional<MilliGpu> reclaim_surplus;
+  std::optional<MilliGpu> reclaim_surplus = std::nullopt;
   uint32_t consolidation_moves = 0;    // running jobs that one waiting job may have moved; 0: none
   std::vector<std::string> topology_levels;  // node labels that name domains, the widest first
   SchedulerAction only_action = SchedulerAction::all;

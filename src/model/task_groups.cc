@@ -38,6 +38,10 @@ std::string check_groups(const JobSpec& spec) {
       return "groups_min of group " + std::to_string(i + 1) + " must be at most the number of its groups";
   }
   if (tasks_max != spec.tasks_max) return "tasks_max must be the sum of tasks_max of all groups";
+  const size_t least = TaskGroups(spec).missing(TaskGroups::RankSet(spec.tasks_max)).size();
+  if (least == 0) return "the job must need at least one task: raise tasks_min of a group";
+  if (least != spec.tasks_min)
+    return "tasks_min must be " + std::to_string(least) + ", the least that the groups can start with";
   return "";
 }
 

@@ -125,6 +125,11 @@ void ScenarioAudit::judge_victims() {
   const bool is_bounded = std::any_of(
       cluster_.policy.queues.begin(), cluster_.policy.queues.end(),
       [&](const QueuePolicy& queue) { return queue.limit || (!spec.preemptible && queue.quota); });
+  // Tasks that differ, or go one by one, are more than this account of room can tell.
+  const bool is_special = !spec.groups.empty() || !spec.nodes.empty() || spec.topology.is_set() ||
+                          std::any_of(victims_.begin(), victims_.end(),
+                                      [&](JobId victim) { return placed(victim).spec.elastic; });
+  if (is_special) return;
   if (is_bounded || (spec.task.gpu.kind != SliceKind::whole && spec.task.gpu.count > 1)) return;
   for (const JobId victim : victims_) {
     std::set<JobId> others = victims_;

@@ -5,6 +5,7 @@
 
 #include "base/quantity_text.h"
 #include "replay/json_input.h"
+#include "replay/scenario_parts.h"
 
 namespace tranche::replay {
 namespace {
@@ -65,43 +66,9 @@ Slice slice_of(const ScenarioTask& task, GpuId gpu, int64_t gpu_memory_mib) {
   return slice;
 }
 
-GpuRequest request_of(const ScenarioTask& task) {
-  GpuRequest request;
-  if (task.is_shared()) {
-    request.kind = SliceKind::fraction;
-    request.count = static_cast<uint32_t>(task.devices);
-    request.compute = milli_of(task.fraction);
-    request.memory = MiB(task.memory_mib);
-  } else {
-    request.count = static_cast<uint32_t>(task.whole);
-  }
-  return request;
-}
-
-bool same_request(const ScenarioTask& a, const ScenarioTask& b) { return request_of(a) == request_of(b); }
-
 }  // namespace
 
-std::vector<std::string> inexpressible(const Scenario& scenario) {
-  std::set<std::string> missing;
-  for (const ScenarioJob& job : scenario.jobs) {
-    if (!job.subgroups.empty() || job.min_subgroups) missing.insert("groups of tasks inside a job");
-    if (job.topology.is_set()) missing.insert("topology");
-    for (const ScenarioTask& task : job.tasks) {
-      if (task.allowed_nodes) missing.insert("allowed nodes");
-      if (!same_request(task, job.tasks.front())) missing.insert("tasks of one job that differ");
-    }
-  }
-  return {missing.begin(), missing.end()};
-}
-
 Result<ScenarioCluster> ScenarioCluster::build(const Scenario& scenario, Policy base) {
-  const auto missing = inexpressible(scenario);
-  if (!missing.empty()) {
-    std::string list;
-    for (const std::string& what : missing) list += (list.empty() ? "" : ", ") + what;
-    return fail(ErrorCode::not_available_yet, "not built yet: " + list);
-  }
   ScenarioCluster cluster;
   cluster.policy = std::move(base);
   cluster.set_policy(scenario);
@@ -138,6 +105,12 @@ void ScenarioCluster::set_policy(const Scenario& scenario) {
       break;
     case ScenarioAction::integration:
       break;
+  }
+  for (const ScenarioTopology& topology : scenario.topologies) {
+    for (const std::string& level : topology.levels) {
+      auto& levels = policy.topology_levels;
+      if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
+    }
   }
   for (const std::string& plugin : scenario.plugins) {
     if (plugin == "gpuspread") policy.gpu_placement = PlacementStrategy::spread;
@@ -232,22 +205,11 @@ Result<void> ScenarioCluster::add_jobs(const Scenario& scenario) {
     spec.queue = queue_paths.at(listed.queue);
     spec.priority = static_cast<int32_t>(listed.priority);
     spec.preemptible = listed.preemptible;
-    spec.task.gpu = request_of(listed.tasks.front());
-    spec.task.cpu = MilliCpu(listed.best_effort ? 0 : listed.task_cpu_milli);
-    spec.task.memory = MiB(listed.best_effort ? 0 : listed.task_memory_mb);
-    spec.tasks_max = static_cast<uint32_t>(listed.tasks.size());
-    spec.tasks_min = static_cast<uint32_t>(std::clamp<int64_t>(listed.min_members, 1, spec.tasks_max));
     spec.time_limit = kDay;
     const int64_t grace = listed.staleness_grace_s.value_or(scenario.staleness_grace_s.value_or(60));
     spec.gang_grace = grace < 0 ? kDurationMax : Duration(grace * kSecond.count());
     spec.preemption_delay = Duration(listed.preemption_delay_s * kSecond.count());
-    for (size_t task = 0; task < listed.tasks.size(); ++task) job.ranks.push_back({task, {}, {}});
-    std::stable_sort(job.ranks.begin(), job.ranks.end(), [&](const PlacedTask& a, const PlacedTask& b) {
-      const ScenarioTask& first = listed.tasks[a.task];
-      const ScenarioTask& second = listed.tasks[b.task];
-      if (first.node.empty() != second.node.empty()) return second.node.empty();
-      return first.priority > second.priority;
-    });
+    set_parts(listed, job);
     jobs.push_back(std::move(job));
   }
   return {};

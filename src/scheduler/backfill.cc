@@ -4,6 +4,7 @@
 #include <queue>
 
 #include "model/task_groups.h"
+#include "scheduler/task_step.h"
 
 namespace tranche::scheduler {
 namespace {
@@ -157,17 +158,26 @@ const View& Promises::when_left() const {
 void Promises::hold_claims() {
   for (const Claim& claim : state_.claims) {
     const Job* job = state_.find(claim.beneficiary);
-    if (job == nullptr || job->group == 0) continue;
+    if (job == nullptr) continue;
+    if (job->group == 0) {
+      hold_move(claim, *job);
+      continue;
+    }
     if (!array_has_room(state_.waiting.group(job->group).key)) continue;
     if (const auto plan = plan_of(*job)) hold(*job, *plan);
   }
 }
 
+// A job that is being moved and has not left yet.
+void Promises::hold_move(const Claim& claim, const Job& job) {
+  if (!claim.moved_for.is_set() || job.is_waiting()) return;
+  if (const auto plan = place_again(state_, job, {&when_left()})) hold(job, *plan);
+}
+
 std::optional<GangPlacement> Promises::plan_of(const Job& job) const {
   const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(job.group).key.shape);
   const Layers layers{&when_left()};
-  return place_gang(Search{record.shape, record.choices, layers, &state_.scores, nullptr},
-                    record.shape.tasks_min);
+  return place_record(record, layers, &state_.scores);
 }
 
 void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector<TaskKey>& victims) {
@@ -269,7 +279,7 @@ bool Promises::is_blocked(ShapeId shape) const {
   if (!state_.know_nothing && state_.waiting.is_closed(shape)) return true;
   const ShapeRecord& record = state_.waiting.shape(shape);
   const Layers base = layers();
-  return !place_gang(Search{record.shape, record.choices, base}, record.shape.tasks_min);
+  return !place_record(record, base);
 }
 
 void Promises::work_out() {
@@ -293,7 +303,7 @@ void Promises::work_out() {
     const ShapeRecord& record = state_.waiting.shape(line.shape);
     if (!is_wanted(record)) continue;
     const bool waits_for_room =
-        !is_claimant(id) && array_has_room(group.key) &&
+        !is_claimant(id) && !group.key.grows && array_has_room(group.key) &&
         !bound_passed(group.key.queue, record.charge, record.host, group.key.preemptible).has_value();
     if (!waits_for_room) {
       if (++line.next != record.by_age.end()) lines.push(line);
@@ -322,6 +332,7 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
   for (const Slot& slot : slots_) {
     if (slot.reservation) others.push_back(&slot.reservation->after);
   }
+  if (record.step != nullptr) return plan_step(job, record, others);
   ReleaseTimes& times = state_.release_times;
   std::optional<Reservation> best;
   for (const TypeChoice& choice : record.choices) {
@@ -361,6 +372,45 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
     best.emplace(std::move(found));
   }
   return best;
+}
+
+// The same for a job that is placed by a step: whatever ends next is given back until it fits.
+std::optional<Reservation> Promises::plan_step(const Job& job, const ShapeRecord& record, const Layers& others) {
+  std::vector<std::pair<Time, Footprint>> releases;
+  const bool is_promised = promises_anything_;
+  for (const TaskKey& key : state_.holdings.keys()) {
+    const Holding& holding = *state_.holdings.find(key);
+    if (is_promised && state_.leaving.contains(key)) continue;
+    releases.push_back({std::max(holding.latest_end, state_.now), holding.footprint()});
+  }
+  for (const auto& [id, plan] : claims_) {
+    const JobSpec& spec = *state_.find(id)->spec;
+    for (const TaskPlacement& task : plan.tasks)
+      releases.push_back({State::latest_end(spec, state_.now), footprint_of(spec, task)});
+  }
+  std::stable_sort(releases.begin(), releases.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  View after(&unpromised());
+  Layers layers{&after};
+  layers.insert(layers.end(), others.begin(), others.end());
+  for (size_t i = 0; i < releases.size(); ++i) {
+    if (releases[i].first == kNever) break;
+    after.give(releases[i].second);
+    if (i + 1 < releases.size() && releases[i + 1].first == releases[i].first) continue;
+    auto plan = record.step->place(layers);
+    if (!plan) continue;
+    const bool on_gpus = !plan->tasks.front().slices.empty();
+    Reservation found{job.id, state_.aged(job), on_gpus ? plan->type : kNoType, releases[i].first,
+                      GangPlacement{}, View(state_.capacity)};
+    for (const TaskPlacement& task : plan->tasks) after.take(footprint_of(*job.spec, task));
+    for (const TaskPlacement& task : plan->tasks) {
+      const NodeIndex node = *state_.capacity.index_of(task.node);
+      found.after.change(node) = after.at(node);
+    }
+    found.plan = std::move(*plan);
+    return found;
+  }
+  return std::nullopt;
 }
 
 template <class Action>

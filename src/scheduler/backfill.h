@@ -67,6 +67,7 @@ class Promises {
 
   // A view in which everything that is leaving has left, less what is promised. Good until the next hold().
   const View& when_left() const;
+  void hold_move(const Claim& claim, const Job& job);
   // A placement of the claim's job in that view, if it has one.
   std::optional<GangPlacement> plan_of(const Job& job) const;
   // Promises the plan; `victims` are going to leave for it.
@@ -105,6 +106,7 @@ class Promises {
   bool is_wanted(const ShapeRecord& record);
   bool is_blocked(ShapeId shape) const;
   std::optional<Reservation> plan(const Job& job, ShapeId shape);
+  std::optional<Reservation> plan_step(const Job& job, const ShapeRecord& record, const Layers& others);
 
   const State& state_;
   View now_;

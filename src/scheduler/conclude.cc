@@ -97,7 +97,9 @@ std::optional<StopReason> reason_to_stop(const Job& job, const State& state) {
   const bool start_failed =
       std::any_of(job.tasks.begin(), job.tasks.end(), [](const Task& task) { return task.never_executed; });
   if (start_failed) return StopReason::gang;
-  const bool is_over = job.stale_until.is_set() && job.stale_until <= state.now;
+  const SchedulerAction only = state.policy.only_action;
+  const bool is_over = job.stale_until.is_set() && job.stale_until <= state.now &&
+                       (only == SchedulerAction::all || only == SchedulerAction::stale_gang);
   if (job.failure && is_broken(job) && (is_over || job.spec->gang_grace <= Duration{})) return StopReason::gang;
   if (job.requeue_requested) return StopReason::requeued;
   if (is_over && is_broken(job)) return StopReason::stale;

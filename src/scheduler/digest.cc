@@ -155,6 +155,7 @@ void add_job(StateHash& hash, const Job& job) {
   hash.add(uint64_t{job.held} | uint64_t{job.begin_passed} << 1 | uint64_t{job.cancel_requested} << 2 |
            uint64_t{job.doomed} << 3 | uint64_t{job.group != 0} << 4);
   hash.add(job.stop_reason ? static_cast<uint64_t>(*job.stop_reason) : UINT64_MAX);
+  for (const uint32_t rank : job.left) hash.add(uint64_t{rank});
   hash.add(job.failure ? static_cast<uint64_t>(*job.failure) : UINT64_MAX);
   for (const Task& task : job.tasks) {
     hash.add(static_cast<uint64_t>(task.phase));
@@ -232,6 +233,7 @@ uint64_t State::hash() const {
   for (const Claim& claim : claims) {
     hash.add(claim.beneficiary.value());
     hash.add(claim.waits_for);
+    if (claim.moved_for.is_set()) hash.add(claim.moved_for.value());
     for (const TaskKey& victim : claim.victims) add_key(hash, victim);
   }
   for (const auto& [key, number] : leaving) {
@@ -239,6 +241,10 @@ uint64_t State::hash() const {
     hash.add(number);
   }
   hash.add(ended.digest());
+  if (policy.backfill_order == BackfillOrder::shortest) {
+    prediction.add_to(hash);
+    for (const JobId id : ids) hash.add(find(id)->expected.count());
+  }
   return hash.digest();
 }
 

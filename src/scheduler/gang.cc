@@ -17,8 +17,12 @@ constexpr uint32_t kMoreToTellApart = 63;
 // Visits nodes that may have room for one task of the shape, fullest first: those that the first layer
 // changes, those with room on shared GPUs, then by number of idle GPUs from `idle_at_least`. `visit` says
 // whether to go on; false is returned when it did not.
-template <class Visit>
-bool visit_candidates(const Search& search, const TypeChoice& choice, uint32_t idle_at_least, Visit visit) {
+template <class VisitAllowed>
+bool visit_candidates(const Search& search, const TypeChoice& choice, uint32_t idle_at_least,
+                      VisitAllowed visit_allowed) {
+  const auto visit = [&](NodeIndex node) {
+    return (search.allowed != nullptr && !(*search.allowed)[node]) || visit_allowed(node);
+  };
   const View& view = *search.layers.front();
   const Capacity& base = view.base();
   const Shape& shape = search.shape;
@@ -257,7 +261,7 @@ std::optional<GangPlacement> place_gang_on_type(const Search& search, const Type
   if (tasks_at_most(search, choice) < tasks) return std::nullopt;
   if (tasks == 1) {
     const std::vector<TypeChoice> only{choice};
-    const Search narrowed{search.shape, only, search.layers, search.scores, search.cache};
+    const Search narrowed{search.shape, only, search.layers, search.scores, search.cache, search.allowed};
     return Single(narrowed).place();
   }
   const bool whole = search.shape.kind == SliceKind::whole && search.shape.gpu_count > 0;

@@ -55,6 +55,7 @@ struct Search {
   const Layers& layers;
   const Scores* scores = nullptr;
   ScoreCache* cache = nullptr;  // used where the layers say no more than the capacity itself
+  const std::vector<bool>* allowed = nullptr;  // by node; null: all
 };
 
 // Exactly `tasks` tasks, or nothing.

@@ -97,7 +97,8 @@ void State::take_in(const Event& event) {
 void State::take_in_policy(const PolicyChanged& event) {
   const bool regroup = event.policy.users_share_gpu != policy.users_share_gpu ||
                        event.policy.placement != policy.placement ||
-                       event.policy.gpu_placement != policy.gpu_placement;
+                       event.policy.gpu_placement != policy.gpu_placement ||
+                       event.policy.backfill_order != policy.backfill_order;
   policy = event.policy;
   queues.configure(policy, now);
   know_nothing = true;
@@ -126,6 +127,7 @@ void State::submit(const JobSubmitted& event) {
     }
     job.spec = spec;
     job.submitted = now;
+    job.expected = prediction.expected(spec->owner.uid, spec->time_limit);
     job.queue = queue;
     job.held = spec->held;
     job.state = spec->held ? JobState::held : JobState::pending;
@@ -295,6 +297,12 @@ void State::task_exited(const TaskExited& event) {
       if (room != nullptr && !room->installed) release_slices(event.task, slice.gpu);
     }
   }
+  if (job.spec->elastic && task->stop_sent && !job.stop_reason && !job.failure) {
+    // Taken from a job that goes on without it.
+    job.left.push_back(event.task.rank);
+    std::erase_if(job.tasks, [&](const Task& each) { return each.start.task == event.task; });
+  }
+  step_again(job);
   attention.insert(event.task.job);
   gangs_changed.push_back(event.task.job);
 }

@@ -63,7 +63,7 @@ std::vector<JobId> order_of_waiting(const State& state, Planned planned) {
   std::vector<Line> waiting(queues.size());
   std::vector<uint32_t> left(queues.size());  // at or below
   for (const Group& group : state.waiting.groups()) {
-    if (group.jobs.empty()) continue;
+    if (group.jobs.empty() || group.key.grows) continue;
     const MilliGpu charge = state.waiting.shape(group.key.shape).charge;
     for (const JobId job : group.jobs) {
       waiting[group.key.queue].jobs.push_back({head_key(group.key, job), charge});
@@ -114,15 +114,23 @@ bool Order::is_open(QueueIndex queue) const {
   return !at_or_below_.empty() && at_or_below_.contains(queue);
 }
 
-std::optional<GroupId> Order::own_group(QueueIndex queue) const {
+std::optional<Turn> Order::own_group(QueueIndex queue) {
   const Queue& at = state_.queues.at(queue);
   if (at.heads.empty()) return std::nullopt;
   const bool visits = visiting_.contains(queue);
   if (!visits && !at.classes.intersects(state_.waiting.open())) return std::nullopt;
-  for (const auto& [key, id] : at.heads) {
+  const auto is_startable = [&](GroupId id) {
     const Group& group = state_.waiting.group(id);
-    if (group.parked == Parked::no && state_.waiting.open().contains(group.job_class)) return id;
-    if (visits && !is_visited(queue, key)) return id;
+    return group.parked == Parked::no && state_.waiting.open().contains(group.job_class);
+  };
+  // Shortest first is for those who pass: whoever came first starts first if there is room.
+  if (!at.heads_by_arrival.empty() && !past_first_.contains(queue)) {
+    const GroupId first = at.heads_by_arrival.begin()->second;
+    if (is_startable(first)) return Turn{queue, first, true};
+    past_first_.insert(queue);
+  }
+  for (const auto& [key, id] : at.heads) {
+    if (is_startable(id) || (visits && !is_visited(queue, key))) return Turn{queue, id, false};
   }
   return std::nullopt;
 }
@@ -132,7 +140,7 @@ std::optional<Turn> Order::next() {
     QueueIndex at = kRootQueue;
     while (true) {
       // Jobs of an inner queue itself (only possible after a change of policy) go before those below it.
-      if (const auto group = own_group(at)) return Turn{at, *group};
+      if (const auto turn = own_group(at)) return turn;
       if (visiting_.contains(at)) {
         // All of them have been visited.
         visiting_.erase(at);

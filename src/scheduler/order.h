@@ -7,7 +7,9 @@
 // the name.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "scheduler/state.h"
@@ -43,6 +45,7 @@ std::vector<JobId> order_of_waiting(const State& state, Planned planned);
 struct Turn {
   QueueIndex queue = kRootQueue;
   GroupId group = 0;
+  bool by_arrival = false;  // out of the order of its queue: it came first, and the shortest are tried first
 };
 
 // The walk over ready groups that may start (their class is open, they are not parked), and over all groups
@@ -62,13 +65,14 @@ class Order {
 
  private:
   bool is_open(QueueIndex queue) const;
-  std::optional<GroupId> own_group(QueueIndex queue) const;
+  std::optional<Turn> own_group(QueueIndex queue);
 
   State& state_;
   const Planned& planned_;
   // Of queues whose groups are all to be visited: how far this has come. `at_or_below` counts such queues.
   std::map<QueueIndex, std::optional<HeadKey>> visiting_;
   std::map<QueueIndex, uint32_t> at_or_below_;
+  std::set<QueueIndex> past_first_;  // the one that came first waits, so the shortest of the others are next
 };
 
 }  // namespace tranche::scheduler

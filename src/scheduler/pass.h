@@ -49,6 +49,7 @@ class Pass {
   std::optional<GangPlacement> place(const Job& job, const ShapeRecord& record, uint32_t tasks,
                                      const Layers& layers);
   void start(const Job& job, const GangPlacement& plan);
+  bool consolidate(const Job& job, GroupId id);
   bool make_room(const Job& job, GroupId group);
 
   State& state_;

@@ -145,7 +145,8 @@ uint64_t Shape::hash() const {
       mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40 |
                uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42);
   for (const int64_t value :
-       {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid}}) {
+       {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid},
+                              static_cast<int64_t>(structure)}) {
     hash = mix_bits(hash ^ static_cast<uint64_t>(value));
   }
   for (const std::string* text : {&type, &pool}) {

@@ -33,6 +33,7 @@ struct Shape {
   bool spread_gpus = false;   // fractions: to the emptiest GPU of the node
   std::string type;  // "" is any
   std::string pool;  // "" is any
+  uint64_t structure = 0;  // not zero: of one job alone, which is placed by its step (task_step.h)
   auto operator<=>(const Shape&) const = default;
   uint64_t hash() const;
 };

@@ -27,11 +27,13 @@ using GroupId = uint32_t;  // position + 1; zero: none
 
 inline constexpr QueueIndex kRootQueue = 0;
 
-// Order within a queue: what its owner put first, then higher priority, then arrival (job ids rise with
-// arrival).
+// Order within a queue: what its owner put first, then higher priority, then those that have less than they
+// need, then the expected run time, then arrival (job ids rise with arrival).
 struct HeadKey {
   int64_t descending_first = 0;     // of the event that put it first, negated; 0: nobody did
   int64_t descending_priority = 0;  // the priority, negated
+  bool grows = false;               // runs already, and would take more
+  int64_t expected = 0;             // run time, where the policy tries the shortest first; else 0
   JobId job;
   auto operator<=>(const HeadKey&) const = default;
 };
@@ -74,6 +76,8 @@ struct Queue {
   bool divide_again_below = false;  // somewhere below
 
   std::map<HeadKey, GroupId> heads;  // the first ready job of each of its groups
+  // The same as if nothing were expected; kept only where the policy tries the shortest first.
+  std::map<HeadKey, GroupId> heads_by_arrival;
   uint32_t jobs_waiting = 0;         // of this queue alone
   uint32_t jobs_running = 0;
   std::vector<JobId> running;  // jobs of this queue alone that hold something and go on; in no order

@@ -6,12 +6,15 @@
 #include <tuple>
 
 #include "base/assert.h"
+#include "scheduler/task_step.h"
 
 namespace tranche::scheduler {
 namespace {
 
 // Nodes with room to be made that are compared before the search stops, beyond those that it needs.
 constexpr size_t kNodesCompared = 64;
+// Victims that are looked at for a job that is placed by a step.
+constexpr size_t kStepVictimsMost = 1024;
 
 struct Sides {
   QueueIndex a = kRootQueue;  // the claimant's
@@ -34,8 +37,12 @@ std::optional<Sides> sides_of(const State& state, QueueIndex claimant, QueueInde
 
 enum class Taking : uint8_t { reclaim, preempt };
 
+// A whole job; or of an elastic one a task that it can live without, and after all of those the rest of it.
 struct Victim {
   const Job* job = nullptr;
+  std::vector<TaskKey> tasks;
+  bool is_surplus = false;
+  uint32_t nth = 0;  // of the job's, in the order in which they may be taken
   MilliGpu charge;
   HostAmount host;
   QueueIndex own_side = kRootQueue;  // `a` of the header
@@ -61,9 +68,11 @@ class VictimSearch {
 
   // When it fits once everything that leaves has left, patience is enough.
   bool is_coming() const { return keeps_bounds() && fits(base_).has_value(); }
+  bool is_step() const { return record_.step != nullptr; }
 
   std::optional<Eviction> find(Taking taking) {
     taking_ = taking;
+    if (is_step()) return for_step();
     for (const TypeChoice& choice : record_.choices) {
       choice_ = &choice;
       if (!may_be_enough()) continue;
@@ -75,7 +84,7 @@ class VictimSearch {
  private:
   std::optional<GangPlacement> fits(const View& room) const {
     const Layers layers{&room};
-    return place_gang(Search{shape_, record_.choices, layers}, shape_.tasks_min);
+    return place_record(record_, layers);
   }
 
   bool keeps_bounds() const {
@@ -101,17 +110,77 @@ class VictimSearch {
   void book(const Victim& victim) { removed_.add(state_, victim.job->queue, victim.charge, victim.host); }
   void unbook(const Victim& victim) { removed_.add(state_, victim.job->queue, -victim.charge, -victim.host); }
 
-  // The victim as one of this claim, if it can be that at all.
+  // The job's victims, in the order in which they may be taken, if it can be one of this claim at all.
+  void add_victims(const Job& job, std::vector<Victim>& out) {
+    const auto whole = victim_of(job);
+    if (!whole) return;
+    if (!job.spec->elastic) return out.push_back(*whole);
+    TaskGroups::RankSet running(job.spec->tasks_max);
+    std::map<uint32_t, TaskKey> keys;
+    for (const TaskKey& key : whole->tasks) {
+      running[key.rank] = true;
+      keys.emplace(key.rank, key);
+    }
+    uint32_t nth = 0;
+    for (const uint32_t rank : TaskGroups(*job.spec).surplus(running)) {
+      Victim one = *whole;
+      one.tasks = {keys.at(rank)};
+      one.is_surplus = true;
+      one.nth = nth++;
+      keys.erase(rank);
+      count_charges(one);
+      out.push_back(std::move(one));
+    }
+    Victim rest = *whole;
+    rest.tasks.clear();
+    for (const auto& [rank, key] : keys) rest.tasks.push_back(key);
+    rest.nth = nth;
+    count_charges(rest);
+    out.push_back(std::move(rest));
+  }
+
+  void count_charges(Victim& victim) const {
+    victim.charge = MilliGpu();
+    victim.host = {};
+    for_each_holding(victim, [&](const Holding& holding) {
+      victim.charge += holding.charge();
+      victim.host += holding.host();
+    });
+  }
+
+  // Whatever comes before it of the same job has been taken.
+  static bool is_next(const Victim& victim, const std::vector<Victim>& taken) {
+    const auto before = std::count_if(taken.begin(), taken.end(),
+                                      [&](const Victim& other) { return other.job == victim.job; });
+    return before == std::ptrdiff_t{victim.nth};
+  }
+  // Nothing of the same job that came after it is taken.
+  static bool is_last(const Victim& victim, const std::vector<Victim>& taken) {
+    return std::none_of(taken.begin(), taken.end(), [&](const Victim& other) {
+      return other.job == victim.job && other.nth > victim.nth;
+    });
+  }
+  static bool is_among(const Victim& victim, const std::vector<Victim>& taken) {
+    return std::any_of(taken.rbegin(), taken.rend(), [&](const Victim& other) {
+      return other.job == victim.job && other.nth == victim.nth;
+    });
+  }
+
+  // The whole job as one victim of this claim.
   std::optional<Victim> victim_of(const Job& job) {
     const JobSpec& spec = *job.spec;
     if (!spec.preemptible || job.stop_reason) return std::nullopt;
-    Victim victim{&job, {}, {}, job.queue, job.queue, false, {}};
+    Victim victim;
+    victim.job = &job;
+    victim.own_side = victim.side = job.queue;
     for (const Task& task : job.tasks) {
       const Holding* holding = state_.holdings.find(task.start.task);
-      if (holding == nullptr || holding->exited) continue;
+      if (holding == nullptr || !holding->stays) continue;
+      victim.tasks.push_back(task.start.task);
       victim.charge += holding->charge();
       victim.host += holding->host();
     }
+    if (victim.tasks.empty()) return std::nullopt;
     int64_t excess = 0;
     if (taking_ == Taking::preempt) {
       if (job.queue != key_.queue || spec.priority >= key_.priority) return std::nullopt;
@@ -231,6 +300,40 @@ class VictimSearch {
     return largest;
   }
 
+  // Where tasks may go follows from more than single nodes: whoever may be taken is, best taken first, until
+  // the step fits; then those that need not have been are left alone.
+  std::optional<Eviction> for_step() {
+    std::vector<Victim> candidates;
+    collect_victims(kRootQueue, candidates);
+    std::stable_sort(candidates.begin(), candidates.end(), [](const Victim& a, const Victim& b) {
+      return std::tie(a.job->spec->priority, a.rank) < std::tie(b.job->spec->priority, b.rank);
+    });
+    if (candidates.size() > kStepVictimsMost) candidates.resize(kStepVictimsMost);
+    std::vector<Victim> chosen;
+    View room(&base_);
+    bool enough = false;
+    for (bool again = true; again && !enough;) {
+      again = false;
+      for (auto next = candidates.begin(); next != candidates.end() && !enough;) {
+        if (!is_next(*next, chosen) || !may_take(*next)) {
+          ++next;
+          continue;
+        }
+        again = true;
+        take_again(*next, room);
+        chosen.push_back(*next);
+        next = candidates.erase(next);
+        enough = keeps_bounds() && place(room).has_value();
+      }
+    }
+    if (!enough) {
+      removed_.clear();
+      return std::nullopt;
+    }
+    spare_unneeded(chosen, room);
+    return concluded(chosen, room);
+  }
+
   // What one node could give.
   struct Host {
     NodeIndex node = 0;
@@ -311,21 +414,21 @@ class VictimSearch {
       if (!candidates.empty() &&
           std::any_of(candidates.begin(), candidates.end(), [&](const Victim& v) { return v.job == &job; }))
         continue;
-      if (const auto victim = victim_of(job)) candidates.push_back(*victim);
+      add_victims(job, candidates);
     }
-    std::sort(candidates.begin(), candidates.end(),
-              [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
     std::vector<Victim> taken;
     // One that may not be taken yet may be once others have gone.
     for (bool again = true; again && host.tasks < shape_.tasks_min;) {
       again = false;
       for (auto next = candidates.begin(); next != candidates.end() && host.tasks < shape_.tasks_min;) {
-        if (!may_take(*next)) {
+        if (!is_next(*next, taken) || !may_take(*next)) {
           ++next;
           continue;
         }
         again = true;
-        give_on(view, node, *next->job);
+        give_on(view, node, *next);
         book(*next);
         taken.push_back(*next);
         next = candidates.erase(next);
@@ -345,33 +448,34 @@ class VictimSearch {
   void spare(Host& host, NodeIndex node) {
     View view(&base_);
     const Layers layers{&view};
-    for (const Victim& victim : host.victims) give_on(view, node, *victim.job);
+    for (const Victim& victim : host.victims) give_on(view, node, victim);
     for (size_t i = host.victims.size(); i-- > 0;) {
-      take_on(view, node, *host.victims[i].job);
+      if (!is_last(host.victims[i], host.victims)) continue;
+      take_on(view, node, host.victims[i]);
       if (count_on_node(shape_, *choice_, node, layers, host.tasks) == host.tasks) {
         host.victims.erase(host.victims.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
-        give_on(view, node, *host.victims[i].job);
+        give_on(view, node, host.victims[i]);
       }
     }
   }
 
   template <class Action>
-  void for_each_holding(const Job& job, Action action) const {
-    for (const Task& task : job.tasks) {
-      const Holding* holding = state_.holdings.find(task.start.task);
+  void for_each_holding(const Victim& victim, Action action) const {
+    for (const TaskKey& key : victim.tasks) {
+      const Holding* holding = state_.holdings.find(key);
       if (holding != nullptr && !holding->exited) action(*holding);
     }
   }
-  void give_on(View& view, NodeIndex node, const Job& job) const {
+  void give_on(View& view, NodeIndex node, const Victim& victim) const {
     const NodeId id = state_.capacity.at(node).id;
-    for_each_holding(job, [&](const Holding& h) {
+    for_each_holding(victim, [&](const Holding& h) {
       if (h.node == id) view.change(node).give(h.footprint());
     });
   }
-  void take_on(View& view, NodeIndex node, const Job& job) const {
+  void take_on(View& view, NodeIndex node, const Victim& victim) const {
     const NodeId id = state_.capacity.at(node).id;
-    for_each_holding(job, [&](const Holding& h) {
+    for_each_holding(victim, [&](const Holding& h) {
       if (h.node == id) view.change(node).take(h.footprint());
     });
   }
@@ -386,10 +490,8 @@ class VictimSearch {
     relieve_bounds(chosen, room);
     for (Host& host : hosts) {
       for (Victim& victim : host.victims) {
-        const bool is_chosen =
-            std::any_of(chosen.rbegin(), chosen.rend(), [&](const Victim& v) { return v.job == victim.job; });
-        if (is_chosen || !may_take(victim)) continue;
-        for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
+        if (is_among(victim, chosen) || !is_next(victim, chosen) || !may_take(victim)) continue;
+        for_each_holding(victim, [&](const Holding& h) { room.give(h.footprint()); });
         book(victim);
         chosen.push_back(victim);
       }
@@ -404,6 +506,10 @@ class VictimSearch {
       return std::nullopt;
     }
     spare_unneeded(chosen, room);
+    return concluded(chosen, room);
+  }
+
+  Eviction concluded(const std::vector<Victim>& chosen, const View& room) {
     if (taking_ == Taking::reclaim) assert_progress(chosen);
     auto plan = place(room);
     removed_.clear();
@@ -420,14 +526,12 @@ class VictimSearch {
       if (at == kRootQueue) break;
       if (passes_limit(at)) collect_victims(at, candidates);
     }
-    std::sort(candidates.begin(), candidates.end(),
-              [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
     for (Victim& victim : candidates) {
       if (keeps_bounds()) return;
-      const bool is_chosen = std::any_of(chosen.begin(), chosen.end(),
-                                         [&](const Victim& other) { return other.job == victim.job; });
-      if (is_chosen || !may_take(victim)) continue;
-      for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
+      if (is_among(victim, chosen) || !is_next(victim, chosen) || !may_take(victim)) continue;
+      for_each_holding(victim, [&](const Holding& h) { room.give(h.footprint()); });
       book(victim);
       chosen.push_back(victim);
     }
@@ -441,17 +545,32 @@ class VictimSearch {
 
   void collect_victims(QueueIndex queue, std::vector<Victim>& out) {
     for (const JobId id : state_.queues.at(queue).running) {
-      if (const auto victim = victim_of(*state_.find(id))) out.push_back(*victim);
+      add_victims(*state_.find(id), out);
     }
     for (const QueueIndex child : state_.queues.at(queue).children) collect_victims(child, out);
   }
 
   std::optional<GangPlacement> place(const View& room) const {
     const Layers layers{&room};
+    if (is_step()) return record_.step->place(layers);
     return place_gang_on_type(Search{shape_, record_.choices, layers}, *choice_, shape_.tasks_min);
   }
 
+  // Asks the placement itself.
+  void spare_by_placing(std::vector<Victim>& chosen, View& room) {
+    for (size_t i = chosen.size(); i-- > 0;) {
+      if (!is_last(chosen[i], chosen)) continue;
+      put_back(chosen[i], room);
+      if (keeps_bounds() && place(room)) {
+        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        take_again(chosen[i], room);
+      }
+    }
+  }
+
   void spare_unneeded(std::vector<Victim>& chosen, View& room) {
+    if (is_step()) return spare_by_placing(chosen, room);
     // Room on all nodes together; put back one by one, only the victim's nodes are counted again.
     const Layers layers{&room};
     std::map<NodeIndex, uint32_t> counts;
@@ -463,18 +582,9 @@ class VictimSearch {
       fitting += counts[node] = count(node);
       return true;
     });
-    if (shape_.gpu_count == 0 || shape_.kind != SliceKind::whole || fitting < shape_.tasks_min) {
-      // Free room elsewhere may count too: ask the placement itself.
-      for (size_t i = chosen.size(); i-- > 0;) {
-        put_back(chosen[i], room);
-        if (keeps_bounds() && place(room)) {
-          chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
-        } else {
-          take_again(chosen[i], room);
-        }
-      }
-      return;
-    }
+    // Free room elsewhere may count too.
+    if (shape_.gpu_count == 0 || shape_.kind != SliceKind::whole || fitting < shape_.tasks_min)
+      return spare_by_placing(chosen, room);
     uint64_t elsewhere = 0;
     for (const KindIndex kind : choice_->kinds) {
       const auto& by_idle = state_.capacity.kinds()[kind].by_idle;
@@ -487,10 +597,11 @@ class VictimSearch {
     }
     fitting += elsewhere;
     for (size_t i = chosen.size(); i-- > 0;) {
+      if (!is_last(chosen[i], chosen)) continue;
       put_back(chosen[i], room);
       uint64_t now = fitting;
       std::vector<std::pair<NodeIndex, uint32_t>> changed;
-      for_each_holding(*chosen[i].job, [&](const Holding& h) {
+      for_each_holding(chosen[i], [&](const Holding& h) {
         const NodeIndex node = *state_.capacity.index_of(h.node);
         const uint32_t before = counts[node];
         const uint32_t after = count(node);
@@ -510,11 +621,11 @@ class VictimSearch {
   }
 
   void put_back(const Victim& victim, View& room) {
-    for_each_holding(*victim.job, [&](const Holding& h) { room.take(h.footprint()); });
+    for_each_holding(victim, [&](const Holding& h) { room.take(h.footprint()); });
     unbook(victim);
   }
   void take_again(const Victim& victim, View& room) {
-    for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
+    for_each_holding(victim, [&](const Holding& h) { room.give(h.footprint()); });
     book(victim);
   }
 
@@ -535,9 +646,7 @@ class VictimSearch {
     const StopReason reason = taking_ == Taking::reclaim ? StopReason::reclaimed : StopReason::preempted;
     Eviction result{{}, std::move(plan)};
     for (const Victim& victim : chosen) {
-      for (const Task& task : victim.job->tasks) {
-        if (task.phase != TaskPhase::exited) result.stops.push_back(Stop{task.start.task, reason, job_.id});
-      }
+      for (const TaskKey& task : victim.tasks) result.stops.push_back(Stop{task, reason, job_.id});
     }
     return result;
   }

@@ -54,6 +54,7 @@ class Scores {
     TypeIndex type = kAnyType;
     int64_t weight = 0;  // of all, in 1/1024
   };
+  void learn_tasks(const TaskRequest& task, uint64_t tasks);
   static constexpr TypeIndex kAnyType = UINT16_MAX;
 
   int64_t fragmentation(const int64_t* residues, const TypeIndex* types, size_t gpus, int64_t cpu) const;

@@ -17,6 +17,7 @@
 #include "model/decision.h"
 #include "model/event.h"
 #include "scheduler/capacity.h"
+#include "scheduler/prediction.h"
 #include "scheduler/release_times.h"
 #include "scheduler/waiting.h"
 
@@ -46,6 +47,7 @@ struct Job {
   Time started;       // of this attempt
   Time not_before;    // its begin time, or the end of the pause before a retry
   int64_t first = 0;  // the number of the event that put it first in its queue
+  Duration expected;  // run time, as it was thought when it was submitted (prediction.h)
   Time stop_time;     // of the first Stop of this attempt
   Time stale_until;   // its gang is incomplete, and goes on until then; unset: it is not
   uint32_t failed_starts = 0;
@@ -61,7 +63,8 @@ struct Job {
   std::optional<StopReason> stop_reason;  // of this attempt
   std::optional<JobState> failure;        // of the first task of this attempt that failed by itself
   std::optional<StopReason> requeued_for;
-  std::vector<Task> tasks;                 // by rank
+  std::vector<Task> tasks;                 // of this attempt, in order of start: by rank, if it is not elastic
+  std::vector<uint32_t> left;              // ranks of an elastic job that were taken from it in this attempt
   uint32_t place_in_running = UINT32_MAX;  // in its queue's list
 
   bool is_waiting() const { return state == JobState::pending || state == JobState::held; }
@@ -163,6 +166,7 @@ class Table {
 struct Claim {
   JobId beneficiary;
   std::vector<TaskKey> victims;  // stopped for it
+  JobId moved_for;               // it is moved for that job, and waits for its new place; unset: it is not
   uint64_t waits_for = 0;        // leavings up to this number
 };
 
@@ -238,6 +242,7 @@ struct State {
   std::map<uint32_t, uint32_t> jobs_of_user;       // live, by uid
   std::vector<Claim> claims;                       // in the order in which they were made
   EndedJobs ended;
+  Prediction prediction;
   Time wake;  // the armed timer; unset: none
 
   // Jobs that this event may have brought to a turn: an end, a requeue, a stop. Empty between steps.
@@ -294,10 +299,14 @@ struct State {
   // apply.cc: what decisions do
   void apply_start(const Start& start);
   void apply_stop(const Stop& stop);
+  bool goes_on_without(const Job& job, const Stop& stop) const;
+  Claim& claim_for(JobId beneficiary, JobId moved_for);
   void apply_requeue(const Requeue& requeue);
   void apply_end(const End& end);
   // bookkeeping.cc: waiting and holding
   void update_ready(Job& job);
+  bool may_grow(const Job& job) const;
+  void step_again(Job& job);
   MilliGpu leave_group(Job& job);  // the waiting charge that it takes along, not yet booked
   void stop_waiting(Job& job);
   void regroup_all();

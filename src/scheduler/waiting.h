@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -51,6 +52,8 @@ struct GroupKey {
   bool preemptible = true;
   int64_t time_limit = 0;
   int64_t grace = 0;
+  bool grows = false;    // runs already, and would take more
+  int64_t expected = 0;  // run time, where the policy tries the shortest first; else 0
   ArrayId capped_array;  // of an array that may run only so many at a time
   ShapeId shape = 0;
   bool operator==(const GroupKey&) const = default;
@@ -70,6 +73,8 @@ struct Group {
   std::tuple<int64_t, JobId, GroupId> age;  // as it stands in ShapeRecord::by_age
 };
 
+class TaskStep;
+
 struct ShapeRecord {
   Shape shape;
   uint32_t groups = 0;
@@ -77,6 +82,8 @@ struct ShapeRecord {
   std::vector<TypeChoice> choices;
   MilliGpu charge;                        // at least, for tasks_min tasks
   HostAmount host;                        // of them
+  MilliGpu demand;                        // what the job may use in the end; the charge, if it is not elastic
+  std::shared_ptr<const TaskStep> step;   // of a job that is placed by it
   uint64_t machine_version = UINT64_MAX;  // that the two are of
   mutable ScoreCache cache;
   // Groups that are not parked, the one that has waited longest first (backfill.h).
@@ -103,6 +110,8 @@ class Waiting {
   const BitSet& open() const { return open_; }
 
   // Interns the shape; it is forgotten with its last group.
+  // The record of a shape that belongs to one job.
+  void set_step(ShapeId id, std::shared_ptr<const TaskStep> step);
   ShapeId intern(const Shape& shape, const Capacity& capacity);
   // The group of the key, made if there is none; it must get a job at once.
   GroupId group_for(GroupKey key);
