@@ -232,16 +232,19 @@ bool is_broken(const Job& job) {
   const JobSpec& spec = *job.spec;
   TaskGroups::RankSet running(spec.tasks_max);
   size_t count = 0;
+  bool any_done = false;
   for (const Task& task : job.tasks) {
     const bool is_gone = task.phase == TaskPhase::exited;
-    // Whoever has done its part has not left the others alone.
-    if (is_gone && !task.never_executed && task.cause == ExitCause::exited && task.code == 0) return false;
+    any_done = any_done ||
+               (is_gone && !task.never_executed && task.cause == ExitCause::exited && task.code == 0);
     if (is_gone || task.start.task.rank >= running.size()) continue;
     running[task.start.task.rank] = true;
     ++count;
   }
   if (count == 0) return false;
   if (job.failure && !spec.elastic) return true;
+  // Whoever has done its part has not left the others alone.
+  if (any_done) return false;
   return !TaskGroups(spec).is_satisfied(running);
 }
 

@@ -88,7 +88,7 @@ TEST(QueuePriority, OrdersQueuesThatAreBothWithinTheirQuotas) {
   policy.queues[1].priority = 1;
   World world(policy);
   world.add_node(1);
-  const JobId running = world.submit({.user = "eve", .queue = "default"});
+  const JobId running = world.submit({.user = "eve", .queue = "default", .preemptible = false});
   world.run(running);
   const JobId first = world.submit({.user = "alice", .queue = "a", .preemptible = false});
   const JobId second = world.submit({.user = "bob", .queue = "b", .preemptible = false});
@@ -288,6 +288,7 @@ void add_racks(World& world) {
 TEST(Topology, RequiredKeepsAGangInOneDomainOrWaiting) {
   Policy policy = quiet();
   policy.topology_levels = {"rack"};
+  policy.no_head_reservation = true;
   World world(policy);
   add_racks(world);
   submit(world, spec_of({}), 1);
@@ -368,21 +369,26 @@ TEST(ShortestFirst, OrdersThoseWhoPassAndNobodyElse) {
     if (shortest) policy.backfill_order = BackfillOrder::shortest;
     World world(policy);
     world.add_node(2);
+    uint64_t last = 0;
+    // Users of one queue.
+    const auto submit_for = [&](const std::string& user, uint32_t gpus, Duration limit) {
+      JobSpec spec = spec_of({.user = user, .gpus = gpus, .time_limit = limit});
+      spec.queue = "default/all";
+      return submit(world, spec, ++last);
+    };
     // What each user's jobs have taken so far.
-    for (const auto& [user, minutes] : {std::pair("slow", 50), std::pair("quick", 1)}) {
-      for (int i = 0; i < 2; ++i) {
-        const JobId job = world.submit({.user = user});
-        world.run(job);
-        world.tick_at(world.now() + minutes * kMinute);
-        world.finish(job);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const JobId job = submit_for(i < 2 ? "slow" : "quick", 1, kHour);
+      world.run(job);
+      world.tick_at(world.now() + (i < 2 ? 50 : 1) * kMinute);
+      world.finish(job);
     }
-    world.run(world.submit({.user = "other"}));
-    const JobId running = world.submit({.user = "other", .time_limit = 30 * kMinute});
+    world.run(submit_for("other", 1, kHour));
+    const JobId running = submit_for("other", 1, 30 * kMinute);
     world.run(running);
-    const JobId head = world.submit({.user = "other", .gpus = 2});
-    const JobId slow = world.submit({.user = "slow", .time_limit = 20 * kMinute});
-    const JobId quick = world.submit({.user = "quick", .time_limit = 20 * kMinute});
+    const JobId head = submit_for("other", 2, kHour);
+    const JobId slow = submit_for("slow", 1, 20 * kMinute);
+    const JobId quick = submit_for("quick", 1, 20 * kMinute);
     world.finish(running);
     EXPECT_FALSE(world.started(head));
     EXPECT_EQ(world.started(quick), shortest);
