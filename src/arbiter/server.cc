@@ -68,11 +68,12 @@ struct Server::Task {
   std::unordered_map<uint32_t, OwnedFile> processes;  // pidfds by slot
 };
 
-Server::Server(OwnedFile control, uint32_t daemon_uid, std::string contexts_file)
+Server::Server(OwnedFile control, uint32_t daemon_uid, std::string contexts_file, uint32_t registrar_uid)
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       control_(std::move(control)),
       daemon_uid_(daemon_uid),
-      contexts_file_(std::move(contexts_file)) {
+      contexts_file_(std::move(contexts_file)),
+      registrar_uid_(registrar_uid) {
   watch(control_.get(), [this](uint32_t) { accept_control(); });
 }
 
@@ -157,7 +158,7 @@ int32_t Server::serve_request(int, uint32_t uid, ReceivedPacket& packet) {
 
 int32_t Server::register_task(uint32_t uid, ReceivedPacket& packet) {
   wire::RegisterTask request;
-  if (uid != 0) return EPERM;
+  if (uid != 0 && uid != registrar_uid_) return EPERM;
   if (!decode(packet, request) || request.gpu_count == 0 || request.gpu_count > wire::kMaxGpusPerTask) {
     return EINVAL;
   }

@@ -23,8 +23,9 @@ class Server {
  public:
   // `control` is a listening socket; `daemon_uid` may ask and set limits, root may register tasks too.
   // `contexts_file`: a line "GPU-<uuid> <bytes>" for each GPU, what one context was measured to take there;
-  // may be missing.
-  Server(OwnedFile control, uint32_t daemon_uid, std::string contexts_file = "");
+  // may be missing. `registrar_uid`: who may register tasks beside root; without root, the user that all of
+  // it belongs to.
+  Server(OwnedFile control, uint32_t daemon_uid, std::string contexts_file = "", uint32_t registrar_uid = 0);
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -64,6 +65,7 @@ class Server {
   OwnedFile control_;
   uint32_t daemon_uid_;
   std::string contexts_file_;
+  uint32_t registrar_uid_;
   std::unordered_map<int, std::shared_ptr<Callback>> callbacks_;
   std::unordered_map<int, std::pair<OwnedFile, uint32_t>> control_peers_;
   std::map<Key, std::unique_ptr<Task>> tasks_;

@@ -7,14 +7,15 @@ namespace {
 
 // Sources, by column.
 //  name, memory_mib: nvidia-smi listings of each board (totals 15360, 24564, 46068, 40960, 81920, 81559,
-//    143771, 183359 MiB).
+//    143771, 183359, 24576, 97887 MiB).
 //  reserve_mib: NVML total less the total that CUDA reports. rtx4090: the 346 MiB that its nvidia-smi -q
-//    shows as reserved. t4: deviceQuery's 15109.75 MiB, rounded. b200: CUDA's 178.35 GiB. The others from
-//    totals that PyTorch prints in public logs (39.39, 79.15, 79.10, 139.8, 44.39 GiB); they move by some
-//    tens of MiB from driver to driver.
+//    shows as reserved. t4: deviceQuery's 15109.75 MiB, rounded. b200: CUDA's 178.35 GiB. a30: the 24062 MiB
+//    that OpenCL lists. rtxpro6000: 94.97 GiB. The others from totals that PyTorch prints in public logs
+//    (39.39, 79.15, 79.10, 139.8, 44.39 GiB); they move by some tens of MiB from driver to driver.
 //  multiprocessors, bus, l2, clocks, power limit, PCIe, NVLinks: vendor data sheets and nvidia-smi -q.
+//  nvlinks of a30: without the bridge that joins two. clock_max of rtxpro6000: chosen near its boost clock.
 //  context_mib, idle power, all temperatures but slowdown, idle clocks: chosen, plausible for the board.
-constexpr std::array<Board, 8> kBoards{{
+constexpr std::array<Board, 10> kBoards{{
     {.key = "t4",
      .name = "Tesla T4",
      .architecture = Architecture::Turing,
@@ -268,6 +269,70 @@ constexpr std::array<Board, 8> kBoards{{
      .pcie_width = 16,
      .nvlinks = 18,
      .pci_device_id = 0x2901,
+     .ecc = true,
+     .fan = false,
+     .mig_capable = true},
+    {.key = "a30",
+     .name = "NVIDIA A30",
+     .architecture = Architecture::Ampere,
+     .brand = Brand::Nvidia,
+     .compute_major = 8,
+     .compute_minor = 0,
+     .memory_mib = 24576,
+     .reserve_mib = 514,
+     .context_mib = 400,
+     .multiprocessors = 56,
+     .threads_per_multiprocessor = 2048,
+     .cores_per_multiprocessor = 64,
+     .shared_kib_per_multiprocessor = 164,
+     .l2_kib = 24576,
+     .memory_bus_bits = 3072,
+     .clock_max_mhz = 1440,
+     .clock_idle_mhz = 210,
+     .memory_clock_mhz = 1215,
+     .memory_clock_idle_mhz = 1215,
+     .power_limit_mw = 165'000,
+     .power_idle_mw = 28'000,
+     .temperature_idle = 32,
+     .temperature_busy = 62,
+     .temperature_slowdown = 89,
+     .temperature_shutdown = 92,
+     .pcie_generation = 4,
+     .pcie_width = 16,
+     .nvlinks = 0,
+     .pci_device_id = 0x20B7,
+     .ecc = true,
+     .fan = false,
+     .mig_capable = true},
+    {.key = "rtxpro6000",
+     .name = "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+     .architecture = Architecture::Blackwell,
+     .brand = Brand::Nvidia,
+     .compute_major = 12,
+     .compute_minor = 0,
+     .memory_mib = 97887,
+     .reserve_mib = 639,
+     .context_mib = 560,
+     .multiprocessors = 188,
+     .threads_per_multiprocessor = 1536,
+     .cores_per_multiprocessor = 128,
+     .shared_kib_per_multiprocessor = 100,
+     .l2_kib = 131072,
+     .memory_bus_bits = 512,
+     .clock_max_mhz = 2430,
+     .clock_idle_mhz = 180,
+     .memory_clock_mhz = 12481,
+     .memory_clock_idle_mhz = 405,
+     .power_limit_mw = 600'000,
+     .power_idle_mw = 30'000,
+     .temperature_idle = 32,
+     .temperature_busy = 68,
+     .temperature_slowdown = 92,
+     .temperature_shutdown = 95,
+     .pcie_generation = 5,
+     .pcie_width = 16,
+     .nvlinks = 0,
+     .pci_device_id = 0x2BB5,
      .ecc = true,
      .fan = false,
      .mig_capable = true},

@@ -176,6 +176,9 @@ class DeviceModel {
   // Puts the GPU right, as a reset, a reboot or a visit to the workshop would. Contexts that were lost stay
   // so.
   void clear_faults(uint32_t gpu);
+  // What a reset of an idle GPU puts right. A GPU off the bus, a failed remapping, heat and blocked calls
+  // stay.
+  void repair_by_reset(uint32_t gpu);
   // Of the server itself: blocked library, mismatch, checkpoints.
   void clear_server_faults();
   // Sleeps for as long as NVML calls are blocked: about this GPU, or all of them.
@@ -228,6 +231,8 @@ class DeviceModel {
   // ---- The account of the calling process (libcuda only) ----
 
   // Its work and memory on the GPU are those of this MIG device from now on.
+  // GPU time that the compute instance has had with at least one kernel at work; the oracle.
+  uint64_t instance_busy_ns(const MigDeviceInfo& device);
   void use_mig_device(uint32_t slot, const MigDeviceInfo& device);
   // Which process has a row, for handles that other processes open: its id as this process sees it, 0 if the
   // program that `image` names is gone.
@@ -288,6 +293,26 @@ class DeviceModel {
   uint64_t instance_room(uint32_t slot, uint32_t gpu) const;
   uint64_t used_in_instance(uint32_t gpu, uint32_t gpu_instance) const;
   uint64_t instance_bytes(uint32_t gpu, uint32_t gpu_instance) const;
+  // Whose time the work of `slot` takes: an index of instance_timelines, kMaxExecutors for the whole GPU's.
+  uint32_t executor_of(uint32_t slot, const SharedGpu& gpu) const;
+  // The work as it is on the multiprocessors that `slot` has: what needs more of them takes longer.
+  GpuWork on_own_multiprocessors(uint32_t slot, uint32_t gpu, const GpuWork& work) const;
+  // Busy time of the whole GPU: under MIG each instance counts as much as it has of the multiprocessors.
+  uint64_t busy_ns(uint32_t gpu) const;
+  uint64_t busy_in(uint32_t gpu, uint64_t period) const;
+  // Keeps what the compute instances' executors have counted, which go now.
+  void retire_instances(GpuLock& lock) const;
+  // Calls `visit(timeline, multiprocessors)` for the executor of each compute instance.
+  template <class Visit>
+  void each_executor(uint32_t gpu, Visit visit) const {
+    const SharedGpu& shared = state_->gpus[gpu];
+    for (const SharedGpuInstance& instance : shared.mig.instances) {
+      for (const SharedComputeInstance& compute : instance.compute) {
+        if (instance.exists == 0 || compute.exists == 0) continue;
+        visit(shared.instance_timelines[compute.executor % kMaxExecutors], compute.multiprocessors);
+      }
+    }
+  }
   bool has_contexts(uint32_t gpu, std::optional<uint32_t> gpu_instance,
                     std::optional<uint32_t> compute_instance) const;
   // Loses the contexts of `slot` on the GPU, with their queued work. The caller holds the GPU.

@@ -22,9 +22,11 @@ uint32_t percent_of(uint64_t busy_ns, uint64_t span_ns) {
 // The newest sample period that is over at `now`.
 uint64_t complete_period(uint64_t now) { return now / kSamplePeriodNs - 1; }
 
-uint32_t average_percent(const Timeline& timeline, uint64_t newest, uint64_t periods) {
+// `busy_in(period)`: busy time of the GPU in a sample period.
+template <class BusyIn>
+uint32_t average_percent(BusyIn busy_in, uint64_t newest, uint64_t periods) {
   uint64_t busy = 0;
-  for (uint64_t i = 0; i < periods; ++i) busy += timeline.history.busy_in(newest - i);
+  for (uint64_t i = 0; i < periods; ++i) busy += busy_in(newest - i);
   return percent_of(busy, periods * kSamplePeriodNs);
 }
 
@@ -53,11 +55,12 @@ void show_throttling(const Board& board, uint64_t reasons, GpuReading& reading) 
   if ((reasons & kReasonPowerCap) != 0) reading.power_milliwatts = board.power_limit_mw;
 }
 
-void read_sensors(const Board& board, const SharedGpu& gpu, uint64_t created_ns, bool in_use,
+template <class BusyIn>
+void read_sensors(const Board& board, const SharedGpu& gpu, BusyIn busy_in, uint64_t created_ns,
                   GpuReading& reading) {
-  const Timeline& timeline = gpu.timeline;
-  const uint64_t period = complete_period(timeline.now);
-  reading.utilisation_percent = percent_of(timeline.history.busy_in(period), kSamplePeriodNs);
+  const bool in_use = reading.used_bytes > 0;
+  const uint64_t now = gpu.timeline.now, period = complete_period(now);
+  reading.utilisation_percent = percent_of(busy_in(period), kSamplePeriodNs);
   reading.memory_utilisation_percent = reading.utilisation_percent * 2 / 5;
 
   const uint32_t set_limit = gpu.settings.power_limit_mw.load();
@@ -65,13 +68,13 @@ void read_sensors(const Board& board, const SharedGpu& gpu, uint64_t created_ns,
   const uint64_t span_mw =
       set_limit == 0 ? most_mw
                      : std::min<uint64_t>(most_mw, set_limit - std::min(board.power_idle_mw, set_limit));
-  reading.power_milliwatts = power_at(board, span_mw, average_percent(timeline, period, kPeriodsForPower));
+  reading.power_milliwatts = power_at(board, span_mw, average_percent(busy_in, period, kPeriodsForPower));
   reading.power_instant_milliwatts = power_at(board, span_mw, reading.utilisation_percent);
-  const uint64_t up_us = (timeline.now - std::min(created_ns, timeline.now)) / 1000;
+  const uint64_t up_us = (now - std::min(created_ns, now)) / 1000;
   reading.energy_millijoules =
-      board.power_idle_mw * up_us / 1'000'000 + span_mw * (timeline.busy_ns / 1000) / 1'000'000;
+      board.power_idle_mw * up_us / 1'000'000 + span_mw * (reading.busy_ns / 1000) / 1'000'000;
 
-  const uint32_t warmth = average_percent(timeline, period, kPeriodsForTemperature);
+  const uint32_t warmth = average_percent(busy_in, period, kPeriodsForTemperature);
   reading.temperature =
       board.temperature_idle + (board.temperature_busy - board.temperature_idle) * warmth / 100;
   reading.fan_percent = board.fan ? 30 + warmth * 2 / 5 : 0;
@@ -86,14 +89,15 @@ GpuReading DeviceModel::read(uint32_t gpu) {
   reap();
   GpuLock lock(*this, gpu);
   lock.advance_to_now();
-  const Timeline& timeline = lock.timeline();
   GpuReading reading{};
   reading.total_bytes = identity(gpu).memory_bytes;
   reading.reserve_bytes = identity(gpu).reserve_bytes;
   reading.used_bytes = lock.gpu().used_bytes;
-  reading.busy_ns = timeline.busy_ns;
-  reading.time_ns = timeline.now;
-  read_sensors(board(gpu), lock.gpu(), state_->created_ns, reading.used_bytes > 0, reading);
+  reading.busy_ns = busy_ns(gpu);
+  reading.time_ns = lock.timeline().now;
+  read_sensors(
+      board(gpu), lock.gpu(), [&](uint64_t period) { return busy_in(gpu, period); }, state_->created_ns,
+      reading);
   show_throttling(board(gpu), lock.gpu().faults.throttle_reasons.load(), reading);
   return reading;
 }

@@ -105,8 +105,9 @@ Launched DeviceModel::launch(uint32_t slot, uint32_t gpu, const GpuWork& work) {
   lock.advance_to_now();
   SharedUse& use = state_->uses[slot][gpu];
   ++use.launches;
-  const uint32_t demand = work.copy ? 0 : std::clamp<uint32_t>(work.demand, 1, 1000);
-  return {enqueue(lock.timeline(), lock.uses(), slot, work.ns, demand), use.timeline.served_tag};
+  const GpuWork own = on_own_multiprocessors(slot, gpu, work);
+  const uint32_t demand = own.copy ? 0 : std::clamp<uint32_t>(own.demand, 1, 1000);
+  return {enqueue(lock.timeline_of(slot), lock.uses(), slot, own.ns, demand), use.timeline.served_tag};
 }
 
 Launched DeviceModel::position(uint32_t slot, uint32_t gpu) {
@@ -136,9 +137,9 @@ void DeviceModel::wait(uint32_t slot, uint32_t gpu, uint64_t tag) {
       const ProcessTimeline& own = state_->uses[slot][gpu].timeline;
       if (own.served_tag >= tag || !own.has_work()) return;
       if (own_fault(gpu) != 0) return;  // its work is gone, while others' goes on
-      deadline = std::max(expected_time(lock.timeline(), lock.uses(), slot, tag),
-                          lock.timeline().now + kLeastSleepNs);
-      alone = lock.timeline().active_count == 1;
+      const Timeline& timeline = lock.timeline_of(slot);
+      deadline = std::max(expected_time(timeline, lock.uses(), slot, tag), timeline.now + kLeastSleepNs);
+      alone = timeline.active_count == 1;
     }
     if (lock_step_client_ >= 0) {
       sleep_in_lock_step(deadline);
@@ -162,6 +163,7 @@ void DeviceModel::set_sharing(uint32_t gpu, Sharing sharing) {
     GpuLock lock(*this, gpu);
     lock.advance_to_now();
     lock.timeline().sharing = sharing;
+    for (Timeline& timeline : lock.gpu().instance_timelines) timeline.sharing = sharing;
   }
   wake_waiters(gpu);
 }
@@ -170,7 +172,7 @@ void DeviceModel::cancel(uint32_t slot, uint32_t gpu) {
   {
     GpuLock lock(*this, gpu);
     lock.advance_to_now();
-    abandon(lock.timeline(), lock.uses(), slot);
+    abandon(lock.timeline_of(slot), lock.uses(), slot);
   }
   wake_waiters(gpu);
 }

@@ -60,7 +60,7 @@ void DeviceModel::lose_contexts(uint32_t slot, GpuLock& lock, int32_t cuda_resul
   SharedUse& use = state_->uses[slot][static_cast<size_t>(&lock.gpu() - state_->gpus.data())];
   int32_t none = 0;
   use.fault.compare_exchange_strong(none, cuda_result);  // the first fault is the one that is seen
-  if (use.timeline.has_work()) abandon(lock.timeline(), lock.uses(), slot);
+  if (use.timeline.has_work()) abandon(lock.timeline_of(slot), lock.uses(), slot);
 }
 
 void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t gpu_instance,
@@ -78,8 +78,15 @@ void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t g
     each_process([&](uint32_t slot) {
       int32_t its_pid = 0;
       if (state_->uses[slot][gpu].contexts == 0 || !is_alive(slot, its_pid)) return;
-      const bool is_meant = pid == 0 || meaning.effect != XidEffect::context || its_pid == pid;
+      const SharedUse& use = state_->uses[slot][gpu];
+      const bool in_instance =
+          gpu_instance == kNoInstanceId || use.gpu_instance_plus_one.load() == gpu_instance + 1;
+      const bool is_meant =
+          meaning.effect != XidEffect::context || ((pid == 0 || its_pid == pid) && in_instance);
       if (is_meant) lose_contexts(slot, lock, meaning.cuda_result);
+      if (its_pid != pid || use.gpu_instance_plus_one.load() == 0) return;
+      gpu_instance = use.gpu_instance_plus_one.load() - 1;  // the driver says whose it is
+      compute_instance = use.compute_instance_plus_one.load() - 1;
     });
   }
   {
@@ -210,6 +217,23 @@ void DeviceModel::clear_faults(uint32_t gpu) {
   faults.leaving.store(0);
   faults.copy_bytes_per_second.store(0);
   block_nvml(faults.nvml, 0);
+  wake_waiters(gpu);
+}
+
+void DeviceModel::repair_by_reset(uint32_t gpu) {
+  SharedGpuFaults& faults = state_->gpus[gpu].faults;
+  if (faults.recovery.load() == static_cast<uint32_t>(RecoveryAction::reset)) {
+    faults.recovery.store(0);
+    faults.refusal.store(0);
+  }
+  for (auto& type : faults.ecc) type[0].store(0);  // those of the board's life stay
+  faults.rows_pending.store(0);
+  faults.leaving.store(0);
+  {
+    GpuLock lock(*this, gpu);
+    lock.gpu().used_bytes -= std::min(lock.gpu().used_bytes, faults.ghost_bytes.exchange(0));
+    faults.ghost_pid.store(0);
+  }
   wake_waiters(gpu);
 }
 

@@ -28,12 +28,26 @@ class DeviceModel::GpuLock {
         lock_(gpu_.lock, [&model, gpu] { model.repair_gpu(gpu); }) {
     // The memory is shared with programs that may have spoilt it: nothing is indexed past its end.
     gpu_.timeline.active_count = std::min(gpu_.timeline.active_count, kMaxProcesses);
+    if (gpu_.mig.enabled == 0) return;
+    for (Timeline& timeline : gpu_.instance_timelines) {
+      timeline.active_count = std::min(timeline.active_count, kMaxProcesses);
+    }
   }
 
   SharedGpu& gpu() { return gpu_; }
   Timeline& timeline() { return gpu_.timeline; }
+  // That on which the work of a process runs: under MIG its compute instance has one of its own.
+  Timeline& timeline_of(uint32_t slot) {
+    const uint32_t executor = model_.executor_of(slot, gpu_);
+    return executor < kMaxExecutors ? gpu_.instance_timelines[executor] : gpu_.timeline;
+  }
   ProcessTimelines& uses() { return uses_; }
-  void advance_to_now() { advance(gpu_.timeline, uses_, model_.now()); }
+  void advance_to_now() {
+    const uint64_t now = model_.now();
+    advance(gpu_.timeline, uses_, now);
+    if (gpu_.mig.enabled == 0) return;
+    for (Timeline& timeline : gpu_.instance_timelines) advance(timeline, uses_, now);
+  }
 
  private:
   DeviceModel& model_;

@@ -43,6 +43,7 @@ MigDeviceInfo describe(const MigBoard& board, uint32_t gpu, const SharedGpuInsta
                         strnlen(compute.uuid_text.data(), compute.uuid_text.size()));
   info.uuid = compute.uuid;
   info.multiprocessors = compute.multiprocessors;
+  info.executor = compute.executor % kMaxExecutors;
   info.compute_slices = compute.slices;
   info.profile = profile_by_id(board, instance.profile);
   if (info.profile == nullptr) return info;  // somebody has spoilt the shared memory
@@ -86,6 +87,47 @@ uint64_t DeviceModel::used_bytes(uint32_t gpu, uint32_t gpu_instance) {
   return used_in_instance(gpu, gpu_instance);
 }
 
+uint32_t DeviceModel::executor_of(uint32_t slot, const SharedGpu& gpu) const {
+  if (gpu.mig.enabled == 0) return kMaxExecutors;
+  const auto number = static_cast<size_t>(&gpu - state_->gpus.data());
+  const uint32_t own = state_->uses[slot % kMaxProcesses][number].executor_plus_one.load();
+  return own == 0 ? kMaxExecutors : (own - 1) % kMaxExecutors;
+}
+
+GpuWork DeviceModel::on_own_multiprocessors(uint32_t slot, uint32_t gpu, const GpuWork& work) const {
+  const uint64_t own = state_->uses[slot][gpu].multiprocessors.load();
+  if (own == 0 || work.copy || !mig_enabled(gpu)) return work;
+  const uint64_t there = own * 1000, needed = uint64_t{board(gpu).multiprocessors} * work.demand;
+  GpuWork scaled = work;
+  scaled.demand = static_cast<uint32_t>(std::clamp<uint64_t>(needed * 1000 / there, 1, 1000));
+  const uint64_t ns = std::min(work.ns, kBacklogMaxNs);
+  if (needed > there) scaled.ns = ns / there * needed + ns % there * needed / there;
+  return scaled;
+}
+
+uint64_t DeviceModel::busy_ns(uint32_t gpu) const {
+  const SharedGpu& shared = state_->gpus[gpu];
+  uint64_t busy = shared.timeline.busy_ns + shared.retired_busy_ns;
+  each_executor(gpu, [&](const Timeline& timeline, uint64_t multiprocessors) {
+    busy += timeline.busy_ns / board(gpu).multiprocessors * multiprocessors;
+  });
+  return busy;
+}
+
+uint64_t DeviceModel::busy_in(uint32_t gpu, uint64_t period) const {
+  uint64_t busy = state_->gpus[gpu].timeline.history.busy_in(period);
+  each_executor(gpu, [&](const Timeline& timeline, uint64_t multiprocessors) {
+    busy += timeline.history.busy_in(period) * multiprocessors / board(gpu).multiprocessors;
+  });
+  return busy;
+}
+
+uint64_t DeviceModel::instance_busy_ns(const MigDeviceInfo& device) {
+  GpuLock lock(*this, device.gpu);
+  lock.advance_to_now();
+  return lock.gpu().instance_timelines[device.executor % kMaxExecutors].busy_ns;
+}
+
 bool DeviceModel::has_contexts(uint32_t gpu, std::optional<uint32_t> gpu_instance,
                                std::optional<uint32_t> compute_instance) const {
   bool found = false;
@@ -99,6 +141,12 @@ bool DeviceModel::has_contexts(uint32_t gpu, std::optional<uint32_t> gpu_instanc
   return found;
 }
 
+void DeviceModel::retire_instances(GpuLock& lock) const {
+  const auto gpu = static_cast<uint32_t>(&lock.gpu() - state_->gpus.data());
+  lock.gpu().retired_busy_ns = busy_ns(gpu) - lock.timeline().busy_ns;
+  for (Timeline& timeline : lock.gpu().instance_timelines) timeline = {};
+}
+
 MigResult DeviceModel::set_mig_mode(uint32_t gpu, bool on) {
   if (mig(gpu) == nullptr) return MigResult::not_supported;
   reap();
@@ -107,6 +155,7 @@ MigResult DeviceModel::set_mig_mode(uint32_t gpu, bool on) {
   layout.pending = on ? 1 : 0;
   if (layout.enabled == layout.pending) return MigResult::done;
   if (has_contexts(gpu, {}, {}) || occupied_units(layout) != 0) return MigResult::in_use;
+  retire_instances(lock);
   reset_layout(layout);
   return MigResult::done;
 }
@@ -145,9 +194,13 @@ MigResult DeviceModel::create_compute_instance(uint32_t gpu, uint32_t gpu_instan
   const auto slot = slot_of_instance(layout, gpu_instance);
   if (!slot) return MigResult::not_found;
   const MigResult result = emulator::create_compute_instance(layout, *board, *slot, query, start, id);
-  if (result == MigResult::done) {
-    name_instance(layout.instances[*slot].compute[id], lock.gpu().identity, layout.made);
-  }
+  if (result != MigResult::done) return result;
+  SharedComputeInstance& made = layout.instances[*slot].compute[id];
+  name_instance(made, lock.gpu().identity, layout.made);
+  Timeline& timeline = lock.gpu().instance_timelines[made.executor];
+  timeline = {};
+  timeline.now = now();
+  timeline.sharing = lock.timeline().sharing;
   return result;
 }
 
@@ -159,13 +212,17 @@ MigResult DeviceModel::destroy_compute_instance(uint32_t gpu, uint32_t gpu_insta
   SharedComputeInstance& compute = lock.gpu().mig.instances[*slot].compute[id];
   if (compute.exists == 0) return MigResult::not_found;
   if (has_contexts(gpu, gpu_instance, id)) return MigResult::in_use;
+  const uint64_t busy = lock.gpu().instance_timelines[compute.executor % kMaxExecutors].busy_ns;
+  lock.gpu().retired_busy_ns += busy / board(gpu).multiprocessors * compute.multiprocessors;
   compute = {};
   return MigResult::done;
 }
 
 uint32_t DeviceModel::mig_capacity(uint32_t gpu, const GpuInstanceProfile& profile) {
+  const MigBoard* const board = mig(gpu);
+  if (board == nullptr) return 0;
   GpuLock lock(*this, gpu);
-  return remaining_capacity(lock.gpu().mig, profile);
+  return remaining_capacity(lock.gpu().mig, *board, profile);
 }
 
 std::vector<MigDeviceInfo> DeviceModel::mig_devices(uint32_t gpu) {
@@ -190,6 +247,7 @@ MigResult DeviceModel::reset_gpu(uint32_t gpu) {
   reap();
   GpuLock lock(*this, gpu);
   if (has_contexts(gpu, {}, {})) return MigResult::in_use;
+  retire_instances(lock);
   reset_layout(lock.gpu().mig);
   return MigResult::done;
 }
@@ -200,12 +258,15 @@ void DeviceModel::reboot() {
     if (board == nullptr) continue;
     GpuLock lock(*this, gpu);
     if (!board->mode_survives_reboot) lock.gpu().mig.pending = 0;
+    retire_instances(lock);
     reset_layout(lock.gpu().mig);
   }
 }
 
 void DeviceModel::use_mig_device(uint32_t slot, const MigDeviceInfo& device) {
   SharedUse& use = state_->uses[slot][device.gpu];
+  use.executor_plus_one.store(device.executor + 1);
+  use.multiprocessors.store(device.multiprocessors);
   use.compute_instance_plus_one.store(device.compute_instance + 1);
   use.gpu_instance_plus_one.store(device.gpu_instance + 1);
 }

@@ -18,6 +18,7 @@ struct MigDeviceInfo {
   std::array<uint8_t, 16> uuid{};
   std::string name;  // "1g.10gb", "1c.3g.40gb"
   uint32_t multiprocessors = 0;
+  uint32_t executor = 0;                    // that its work runs on
   uint32_t slices = 0, compute_slices = 0;  // of the GPU instance, of the compute instance
   uint64_t memory_bytes = 0;                // of the GPU instance
   const GpuInstanceProfile* profile = nullptr;

@@ -90,7 +90,7 @@ void DeviceModel::close_account(uint32_t slot) {
     GpuLock lock(*this, gpu);
     // Before time moves on: what a dead process had queued does not count as work after the last look.
     const bool was_busy = use.timeline.has_work();
-    if (was_busy) abandon(lock.timeline(), lock.uses(), slot);
+    if (was_busy) abandon(lock.timeline_of(slot), lock.uses(), slot);
     uint64_t held = use.context_bytes + use.memory_bytes;
     if (use.memory_peak_bytes != 0) remember_ended(slot, gpu);
     leave_ghost(lock.gpu().faults, state_->processes[slot].pid, held, held);
@@ -156,7 +156,12 @@ void DeviceModel::repair_gpu(uint32_t gpu) {
     shared.used_bytes += use.context_bytes + use.memory_bytes;
   }
   Uses uses(*state_, gpu);
-  repair(shared.timeline, uses, count);
+  repair(shared.timeline, uses, count,
+         [&](uint32_t slot) { return executor_of(slot, shared) == kMaxExecutors; });
+  for (uint32_t executor = 0; executor < kMaxExecutors; ++executor) {
+    repair(shared.instance_timelines[executor], uses, count,
+           [&](uint32_t slot) { return executor_of(slot, shared) == executor; });
+  }
 }
 
 }  // namespace tranche::emulator

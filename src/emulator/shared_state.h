@@ -23,7 +23,7 @@
 namespace tranche::emulator {
 
 inline constexpr uint64_t kStateMagic = 0x314D55'4E415254;  // "TRANUM1"
-inline constexpr uint32_t kStateVersion = 2;
+inline constexpr uint32_t kStateVersion = 3;
 
 // What never changes while a server stands, but for the minor number: a fault can change that.
 struct GpuIdentity {
@@ -44,7 +44,9 @@ struct SharedGpu {
   uint64_t used_bytes;               // sum of the processes' context_bytes and memory_bytes, and of ghosts'
   SharedGpuFaults faults;
   SharedMig mig;
-  Timeline timeline;
+  Timeline timeline;                                       // of the whole GPU: nothing runs on it under MIG
+  std::array<Timeline, kMaxExecutors> instance_timelines;  // of the compute instances, by their executor
+  uint64_t retired_busy_ns;  // that compute instances had which are gone, as time of the whole GPU
   SharedGpuSettings settings;
   SharedAccounting accounting;
 };
@@ -70,6 +72,8 @@ struct SharedUse {
   uint64_t launches;
   // The MIG device that it uses: ids, each plus one; 0: the whole GPU.
   std::atomic<uint32_t> gpu_instance_plus_one, compute_instance_plus_one;
+  std::atomic<uint32_t> executor_plus_one;  // that its work runs on; 0: the whole GPU's timeline
+  std::atomic<uint32_t> multiprocessors;    // of that executor
   std::atomic<int32_t> fault;  // the CUDA result that its contexts here are stuck with; 0: they are well
   ProcessTimeline timeline;
 };

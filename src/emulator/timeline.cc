@@ -271,10 +271,11 @@ void abandon(Timeline& timeline, ProcessTimelines& processes, uint32_t slot) {
   drop_finished(timeline, processes);
 }
 
-void repair(Timeline& timeline, ProcessTimelines& processes, uint32_t slot_count) {
+void repair(Timeline& timeline, ProcessTimelines& processes, uint32_t slot_count,
+            const std::function<bool(uint32_t slot)>& runs_here) {
   timeline.active_count = 0;
   for (uint32_t slot = 0; slot < slot_count && slot < kMaxProcesses; ++slot) {
-    if (!processes.of(slot).has_work()) continue;
+    if (!processes.of(slot).has_work() || !runs_here(slot)) continue;
     timeline.active[timeline.active_count] = static_cast<uint16_t>(slot);
     ++timeline.active_count;
   }

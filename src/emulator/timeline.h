@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 namespace tranche::emulator {
@@ -116,7 +117,8 @@ uint64_t expected_time(const Timeline& timeline, ProcessTimelines& processes, ui
 uint64_t time_reached(const ProcessTimeline& process, uint64_t tag, uint64_t not_before, uint64_t tag_then);
 // Forgets the queued work of `slot`, whose process has died.
 void abandon(Timeline& timeline, ProcessTimelines& processes, uint32_t slot);
-// Rebuilds what is derived, from the tags of the first `slot_count` slots.
-void repair(Timeline& timeline, ProcessTimelines& processes, uint32_t slot_count);
+// Rebuilds what is derived, from the tags of those of the first `slot_count` slots whose work runs here.
+void repair(Timeline& timeline, ProcessTimelines& processes, uint32_t slot_count,
+            const std::function<bool(uint32_t slot)>& runs_here);
 
 }  // namespace tranche::emulator

@@ -126,7 +126,7 @@ TEST_F(TimelineTest, RepairFindsWhoIsAtWork) {
   const uint64_t a = enqueue(*timeline_, processes_, 3, 1000);
   enqueue(*timeline_, processes_, 5, 1000);
   timeline_->active_count = 0;  // as a death inside the lock may leave it
-  repair(*timeline_, processes_, 8);
+  repair(*timeline_, processes_, 8, [](uint32_t) { return true; });
   EXPECT_EQ(timeline_->active_count, 2u);
   advance(*timeline_, processes_, kStart + 100 * kSliceNs);
   EXPECT_GE(processes_.of(3).served_tag, a);

@@ -1,5 +1,6 @@
 #include "gpu/board_type.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <vector>
@@ -16,7 +17,7 @@ struct KnownBoard {
   int64_t memory_min, memory_max;
   std::string_view type;
 };
-constexpr std::array<KnownBoard, 8> kKnownBoards{{
+constexpr std::array<KnownBoard, 9> kKnownBoards{{
     {"t4", 14'000, 17'000, "t4"},
     {"4090", 23'000, 25'500, "rtx4090"},
     {"l40s", 44'000, 50'000, "l40s"},
@@ -24,6 +25,7 @@ constexpr std::array<KnownBoard, 8> kKnownBoards{{
     {"a100", 78'000, 83'500, "a100-80"},
     {"h100", 78'000, 83'500, "h100-80"},
     {"h200", 138'000, 147'000, "h200"},
+    {"a30", 23'000, 25'500, "a30"},
     {"b200", 178'000, 193'000, "b200"},
 }};
 
@@ -66,6 +68,13 @@ std::string slug_of(const std::vector<std::string>& words, MiB memory_total) {
   return slug + size;
 }
 
+// Three words: "6000" alone is on boards of three generations.
+bool is_rtx_pro_6000(const std::vector<std::string>& words, MiB memory_total) {
+  constexpr std::array<std::string_view, 3> kName{"rtx", "pro", "6000"};
+  const auto at = std::search(words.begin(), words.end(), kName.begin(), kName.end());
+  return at != words.end() && memory_total.count() > 94'000 && memory_total.count() < 100'000;
+}
+
 }  // namespace
 
 std::string board_type(std::string_view name, MiB memory_total) {
@@ -78,6 +87,7 @@ std::string board_type(std::string_view name, MiB memory_total) {
       if (words[i] == board.word && !variant) return std::string(board.type);
     }
   }
+  if (is_rtx_pro_6000(words, memory_total)) return "rtxpro6000";
   return slug_of(words, memory_total);
 }
 

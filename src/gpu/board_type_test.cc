@@ -16,6 +16,9 @@ TEST(BoardType, KnowsBoardsByNameAndMemory) {
   EXPECT_EQ(board_type("NVIDIA H100 PCIe", MiB(81559)), "h100-80");
   EXPECT_EQ(board_type("NVIDIA H200", MiB(143771)), "h200");
   EXPECT_EQ(board_type("NVIDIA B200", MiB(183359)), "b200");
+  EXPECT_EQ(board_type("NVIDIA A30", MiB(24576)), "a30");
+  EXPECT_EQ(board_type("NVIDIA RTX PRO 6000 Blackwell Server Edition", MiB(97887)), "rtxpro6000");
+  EXPECT_EQ(board_type("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", MiB(97887)), "rtxpro6000");
 }
 
 TEST(BoardType, ANameIsNotEnough) {
@@ -23,6 +26,7 @@ TEST(BoardType, ANameIsNotEnough) {
   EXPECT_EQ(board_type("NVIDIA GeForce RTX 4090 Laptop GPU", MiB(16376)), "rtx-4090-laptop-gpu-16");
   EXPECT_EQ(board_type("NVIDIA GeForce RTX 4090 D", MiB(24564)), "rtx-4090-d-24");
   EXPECT_EQ(board_type("NVIDIA GB200", MiB(189471)), "gb200-185");
+  EXPECT_EQ(board_type("NVIDIA RTX PRO 6000 Blackwell Max-Q", MiB(49140)), "rtx-pro-6000-blackwell-max-q-48");
 }
 
 TEST(BoardType, OthersGetASlug) {

@@ -12,6 +12,7 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   const int gpu = gpu_of_current_context();
   if (result != CUDA_SUCCESS || gpu < 0) return result;
   pools_settle_all(gpu);
+  measured_settle(gpu, false);
   struct Usage usage;
   lease_usage(gpu, &usage);
   const uint64_t left = usage.limit - (usage.charged < usage.limit ? usage.charged : usage.limit);

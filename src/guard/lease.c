@@ -122,10 +122,17 @@ static bool exchange(const void* question, size_t question_size, void* answer, s
   return receive(answer, answer_size, ((const struct tranche_guard_header*)question)->id, file);
 }
 
+enum { MARK_LENGTH = sizeof TRANCHE_GUARD_SOCKET_MARK - 1 };
+// Read anew each time: in a copy of this file it may be another than the compiler has seen.
+static const volatile char marked_socket[MARK_LENGTH + TRANCHE_GUARD_SOCKET_ROOM] =
+    TRANCHE_GUARD_SOCKET_MARK TRANCHE_GUARD_SOCKET;
+
 static bool open_socket(void) {
   struct sockaddr_un address = {0};
   address.sun_family = AF_UNIX;
-  memcpy(address.sun_path, TRANCHE_GUARD_SOCKET, sizeof TRANCHE_GUARD_SOCKET);
+  for (size_t i = 0; i + 1 < sizeof address.sun_path && i < TRANCHE_GUARD_SOCKET_ROOM; ++i) {
+    address.sun_path[i] = marked_socket[MARK_LENGTH + i];
+  }
   const int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (file < 0) return false;
   const struct timeval wait = {WAIT_MS / 1000, 0};
@@ -254,6 +261,13 @@ bool lease_take(int gpu, uint64_t bytes) {
     if (!ask_for_more(gpu, bytes)) return false;
   }
   return false;
+}
+
+bool lease_has(int gpu, uint64_t bytes) {
+  struct tranche_guard_slot* slot = __atomic_load_n(&self.slot, __ATOMIC_ACQUIRE);
+  if (slot == 0 || gpu < 0) return false;
+  const uint64_t seen = __atomic_load_n(&slot->lease[gpu], __ATOMIC_RELAXED);
+  return (seen & UINT32_MAX) + units_of(bytes) <= seen >> 32;
 }
 
 void lease_give_back(int gpu, uint64_t bytes) {

@@ -9,6 +9,8 @@ constexpr size_t kRefusalsKept = 5;
 
 }  // namespace
 
+Time moment_of(Time time) { return Time(time.nanoseconds() / kMillisecond.count() * kMillisecond.count()); }
+
 void Simulation::push(Time time, ItemKind kind, size_t input, TaskKey task, uint64_t generation) {
   agenda_.push(Item{time, next_order_++, kind, input, task, generation});
 }
@@ -23,6 +25,7 @@ SimulationResult Simulation::run(Time until) {
     const Item item = agenda_.top();
     agenda_.pop();
     now_ = std::max(now_, item.time);
+    moment_ = moment_of(item.time);
     play(item);
   }
   result_.stories = chronicle_.stories();
@@ -119,7 +122,7 @@ void Simulation::obey_start(const Start& start) {
     left = work.limit;
     live.cause = ExitCause::time_limit;
   }
-  live.exits_at = now_ + settings_.start_delay + std::max(left, kNanosecond);
+  live.exits_at = moment_ + settings_.start_delay + std::max(left, kNanosecond);
   push(live.exits_at, ItemKind::exit, 0, start.task, 0);
   live_[start.task] = std::move(live);
   push(now_ + settings_.start_delay, ItemKind::started, 0, start.task, 0);

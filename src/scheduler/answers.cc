@@ -91,8 +91,8 @@ std::string amount_text(BoundResource resource, int64_t amount) {
   return gpus_text(MilliGpu(amount));
 }
 
-std::string bound_text(const Job& job, const Proof& proof) {
-  if (job.array.is_set() && proof.needed == 0) {
+std::string bound_text(const Proof& proof) {
+  if (proof.queue.empty()) {
     return "Waits because " + std::to_string(proof.used) + " of its array run and at most " +
            std::to_string(proof.bound) + " may";
   }
@@ -168,7 +168,7 @@ std::string sentence(const State& state, const Job& job, const Proof& proof) {
     }
     case ProofKind::limit:
     case ProofKind::quota:
-      return bound_text(job, proof) + ".";
+      return bound_text(proof) + ".";
     case ProofKind::busy:
       return busy_text(state, job, proof) + ".";
     case ProofKind::reserved:

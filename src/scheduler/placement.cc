@@ -109,11 +109,38 @@ void place_whole(const Shape& shape, TypeIndex type, NodeIndex node, const Layer
   }
 }
 
+// How often the slice still fits there.
+int64_t slots_of(const Option& option) {
+  int64_t slots = kUnbounded;
+  if (option.slice.compute.count() > 0) slots = option.compute / option.slice.compute.count();
+  if (option.slice.memory.count() > 0) slots = std::min(slots, option.memory / option.slice.memory.count());
+  return slots;
+}
+
+// Tasks of `width` slices on different GPUs: so many fit as make do with GPUs that each serve a task once.
+uint32_t tasks_of_slices(const std::vector<Option>& options, uint32_t width, uint32_t most) {
+  for (uint32_t tasks = most; tasks > 0; --tasks) {
+    int64_t usable = 0;
+    for (const Option& option : options) usable += std::min<int64_t>(slots_of(option), tasks);
+    if (usable >= int64_t{tasks} * width) return tasks;
+  }
+  return 0;
+}
+
 void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers, uint32_t most,
                      std::vector<TaskPlacement>& placed) {
   const NodeRoom& home = layers.front()->at(node);
   std::vector<Option> options = options_on(shape, type, node, layers);
+  if (shape.gpu_count > 1) most = tasks_of_slices(options, shape.gpu_count, most);
   while (placed.size() < most) {
+    // With several slices a task, the GPUs that have to serve most tasks come first: otherwise they are left
+    // over at the end, each too few for a task.
+    const auto left = static_cast<int64_t>(most - placed.size());
+    const auto is_better = [&](const Option& a, const Option& b) {
+      const int64_t a_slots = shape.gpu_count > 1 ? std::min(slots_of(a), left) : 0;
+      const int64_t b_slots = shape.gpu_count > 1 ? std::min(slots_of(b), left) : 0;
+      return a_slots != b_slots ? a_slots > b_slots : a.preference(shape.spread_gpus) < b.preference(shape.spread_gpus);
+    };
     TaskPlacement task{.node = home.id, .slices = {}};
     for (Option& option : options) option.taken = false;
     for (uint32_t i = 0; i < shape.gpu_count; ++i) {
@@ -122,7 +149,7 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
         if (option.taken || option.compute < option.slice.compute.count() ||
             option.memory < option.slice.memory.count())
           continue;
-        if (best == nullptr || option.preference(shape.spread_gpus) < best->preference(shape.spread_gpus)) best = &option;
+        if (best == nullptr || is_better(option, *best)) best = &option;
       }
       if (best == nullptr) return;
       best->taken = true;
@@ -296,6 +323,8 @@ MilliGpu charge_at_least(const Shape& shape, const Capacity& installed, uint32_t
   if (shape.kind == SliceKind::whole) return kWholeGpu * slices;
   int64_t least = kWholeGpu.count();
   for (const Kind& kind : installed.kinds()) {
+    if (!shape.type.empty() && installed.type_name(kind.type) != shape.type) continue;
+    if (!shape.pool.empty() && kind.pool != shape.pool) continue;
     for (const auto& [usable, count] : kind.memories) {
       GpuRoom room;
       room.memory_usable = MiB(usable);

@@ -185,7 +185,6 @@ bool prove_never_fits(const State& state, const Job& job, Proof& proof) {
 
 bool prove_bounds(const State& state, Promises& promises, const Job& job, Proof& proof) {
   const GroupKey& key = state.waiting.group(job.group).key;
-  proof.queue = state.queues.at(job.queue).path;
   if (key.capped_array.is_set()) {
     const ArrayRecord& array = state.arrays.at(key.capped_array);
     if (!promises.array_has_room(key)) {
@@ -202,7 +201,6 @@ bool prove_bounds(const State& state, Promises& promises, const Job& job, Proof&
     charge = std::max(charge, charge_of_plan(*plan, state.capacity));
   }
   const auto bound = promises.bound_passed(job.queue, charge, record.host, key.preemptible);
-  proof.queue.clear();
   if (!bound) return false;
   proof.kind = bound->is_quota ? ProofKind::quota : ProofKind::limit;
   proof.queue = state.queues.at(bound->queue).path;
@@ -232,8 +230,10 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
     if (state.leaving.contains(victim)) victims.insert(victim.job);
   }
   // All that was stopped for it has gone, but it counts on others that were leaving then.
-  for (const auto& [key, number] : state.leaving) {
-    if (victims.empty() && number <= claim->waits_for) victims.insert(key.job);
+  if (victims.empty()) {
+    for (const auto& [key, number] : state.leaving) {
+      if (number <= claim->waits_for) victims.insert(key.job);
+    }
   }
   add_blockers(proof, victims);
   return true;

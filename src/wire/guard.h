@@ -27,6 +27,10 @@
 // What the guard finds in its mount namespace. Constant: a variable of the environment could name another.
 #define TRANCHE_GUARD_FOLDER "/run/tranche-task"
 #define TRANCHE_GUARD_SOCKET TRANCHE_GUARD_FOLDER "/arbiter"
+// Before the path in the guard's libraries: a copy made for use without root (tranche-courtesy) has another
+// one, written into the file by tranche-guard-fit.
+#define TRANCHE_GUARD_SOCKET_MARK "tranche-guard-socket:"
+enum { TRANCHE_GUARD_SOCKET_ROOM = 108 };  // bytes of a socket's path, its end included
 
 enum {
   TRANCHE_GUARD_VERSION = 1,

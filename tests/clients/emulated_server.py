@@ -22,6 +22,8 @@ BOARDS = {
     "h100-80": ("NVIDIA H100 80GB HBM3", 81559, 561, False, True, True),
     "h200": ("NVIDIA H200", 143771, 607, False, True, True),
     "b200": ("NVIDIA B200", 183359, 729, False, True, True),
+    "a30": ("NVIDIA A30", 24576, 514, False, False, True),
+    "rtxpro6000": ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 639, False, False, True),
 }
 
 

@@ -64,6 +64,8 @@ BOARD_FACTS = {
     "h100-80": (HOPPER, True, False, True, True, True, False),
     "h200": (HOPPER, True, False, True, True, True, False),
     "b200": (BLACKWELL, True, False, True, True, True, False),
+    "a30": (AMPERE, True, False, False, True, True, False),
+    "rtxpro6000": (BLACKWELL, True, False, False, True, True, False),
 }
 
 

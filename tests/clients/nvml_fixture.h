@@ -33,6 +33,9 @@ inline const std::map<std::string, ExpectedBoard> kExpectedBoards = {
     {"h100-80", {"NVIDIA H100 80GB HBM3", 81559, 561, true, false, true, true, true}},
     {"h200", {"NVIDIA H200", 143771, 607, true, false, true, true, true}},
     {"b200", {"NVIDIA B200", 183359, 729, true, false, true, true, true}},
+    {"a30", {"NVIDIA A30", 24576, 514, true, false, false, true, true}},
+    {"rtxpro6000",
+     {"NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 639, true, false, false, true, true}},
 };
 
 inline constexpr uint64_t kMiB = 1u << 20;

@@ -106,7 +106,8 @@ CUresult lock_process(uint32_t timeout_ms) {
   return CUDA_SUCCESS;
 }
 
-// What cannot be suspended: managed memory; memory shared with other processes; clients of MPS.
+// What cannot be suspended: managed memory; memory shared with other processes; clients of MPS; processes on
+// a MIG device, which were seen to fail with "out of memory" (NVIDIA/cuda-checkpoint issue 42).
 CUresult check_eligible() {
   if (driver().managed_blocks.load() > 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (driver().space.shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
@@ -114,6 +115,7 @@ CUresult check_eligible() {
   const bool legacy_handles = std::atoi(driver().model().driver_version().c_str()) >= kLegacyHandlesFrom;
   if (driver().legacy_handles.load() > 0 && !legacy_handles) return CUDA_ERROR_NOT_SUPPORTED;
   for (CUdevice ordinal = 0; ordinal < driver().device_count(); ++ordinal) {
+    if (driver().device(ordinal)->mig) return CUDA_ERROR_OUT_OF_MEMORY;
     const bool mps = driver().model().sharing(driver().device(ordinal)->gpu) == Sharing::side_by_side;
     if (mps) return CUDA_ERROR_NOT_SUPPORTED;
   }

@@ -1,22 +1,29 @@
 #include "emulator/mig/layout.h"
 
-#include <array>
+#include <algorithm>
 
 namespace tranche::emulator {
 namespace {
 
 uint32_t range_bits(uint32_t start, uint32_t length) { return ((1u << length) - 1) << start; }
 
-// The order in which the driver tries starts by itself: from the middle, then from the beginning. That order
-// is not safe against fragmentation: 1g, 1g, 2g, 3g in this order fails on A100, while 3g first succeeds.
-constexpr std::array<uint32_t, 8> kDriverOrder{4, 5, 6, 7, 0, 1, 2, 3};
+constexpr uint32_t kUnitsMost = 12;
+
+// The order in which the driver tries starts by itself. On boards of eight units from the middle, then from
+// the beginning: not safe against fragmentation, since 1g, 1g, 2g, 3g in this order fails on A100, while 3g
+// first succeeds. On other boards, of which nothing is published, from the beginning.
+uint32_t driver_choice(const MigBoard& board, uint32_t number) {
+  return board.units == 8 ? (number + 4) % 8 : number;
+}
 
 bool may_begin(const GpuInstanceProfile& profile, uint32_t start) {
-  return start < 32 && (profile.starts >> start & 1u) != 0;
+  return start < kUnitsMost && (profile.starts >> start & 1u) != 0;
 }
 
 // Ids tell the position, as in listings of A100: the whole 0, halves 1-2, quarters 3-6, units from 7 on.
-uint32_t id_at(uint32_t start, uint32_t units) {
+uint32_t id_at(const MigBoard& board, uint32_t start, uint32_t units) {
+  const uint32_t parts = board.units / std::max(units, 1u);
+  if (board.units != 8) return parts <= 1 ? 0 : (parts == 2 ? 1 : 3) + start / units;
   const uint32_t position = (start + 8 - 4) % 8;  // the driver's order
   switch (units) {
     case 8:
@@ -30,6 +37,39 @@ uint32_t id_at(uint32_t start, uint32_t units) {
   }
 }
 
+// Media engines, of which the board has as many as its whole profile.
+struct Media {
+  uint32_t decoders = 0, encoders = 0, jpeg = 0, optical_flow = 0;
+
+  void add(const GpuInstanceProfile& profile) {
+    decoders += profile.decoders;
+    encoders += profile.encoders;
+    jpeg += profile.jpeg;
+    optical_flow += profile.optical_flow;
+  }
+  bool is_within(const Media& all) const {
+    return decoders <= all.decoders && encoders <= all.encoders && jpeg <= all.jpeg &&
+           optical_flow <= all.optical_flow;
+  }
+};
+
+Media media_of_board(const MigBoard& board) {
+  Media all;
+  for (const GpuInstanceProfile& profile : board.profiles) {
+    if (profile.units == board.units && profile.suffix.empty()) all.add(profile);
+  }
+  return all;
+}
+
+Media media_in_use(const SharedMig& mig, const MigBoard& board) {
+  Media used;
+  for (const SharedGpuInstance& instance : mig.instances) {
+    const GpuInstanceProfile* const profile = profile_by_id(board, instance.profile);
+    if (instance.exists != 0 && profile != nullptr) used.add(*profile);
+  }
+  return used;
+}
+
 uint32_t count_of(const SharedMig& mig, uint32_t profile) {
   uint32_t count = 0;
   for (const SharedGpuInstance& instance : mig.instances) {
@@ -38,12 +78,27 @@ uint32_t count_of(const SharedMig& mig, uint32_t profile) {
   return count;
 }
 
+// The executor that no compute instance has. There are as many as compute slices on any board, so one is
+// left.
+uint32_t free_executor(const SharedMig& mig) {
+  uint32_t taken = 0;
+  for (const SharedGpuInstance& instance : mig.instances) {
+    for (const SharedComputeInstance& compute : instance.compute) {
+      if (instance.exists != 0 && compute.exists != 0) taken |= 1u << compute.executor % kMaxExecutors;
+    }
+  }
+  uint32_t executor = 0;
+  while (executor + 1 < kMaxExecutors && (taken >> executor & 1u) != 0) ++executor;
+  return executor;
+}
+
 }  // namespace
 
 uint32_t occupied_units(const SharedMig& mig) {
   uint32_t bits = 0;
   for (const SharedGpuInstance& instance : mig.instances) {
-    if (instance.exists != 0) bits |= range_bits(instance.start % 8, instance.units % 9);
+    if (instance.exists != 0)
+      bits |= range_bits(instance.start % kUnitsMost, instance.units % (kUnitsMost + 1));
   }
   return bits;
 }
@@ -55,33 +110,41 @@ std::optional<uint32_t> slot_of_instance(const SharedMig& mig, uint32_t id) {
   return std::nullopt;
 }
 
-uint32_t remaining_capacity(const SharedMig& mig, const GpuInstanceProfile& profile) {
+uint32_t remaining_capacity(const SharedMig& mig, const MigBoard& board, const GpuInstanceProfile& profile) {
   const uint32_t made = count_of(mig, profile.id);
+  const Media all = media_of_board(board);
+  Media media = media_in_use(mig, board);
   uint32_t taken = occupied_units(mig), more = 0;
-  for (uint32_t start = 0; start < 8 && made + more < profile.most; ++start) {
+  for (uint32_t start = 0; start < board.units && made + more < profile.most; ++start) {
     if (!may_begin(profile, start) || (taken & range_bits(start, profile.units)) != 0) continue;
+    media.add(profile);
+    if (!media.is_within(all)) break;
     taken |= range_bits(start, profile.units);
     ++more;
   }
   return more;
 }
 
-MigResult create_gpu_instance(SharedMig& mig, const MigBoard&, const GpuInstanceProfile& profile,
+MigResult create_gpu_instance(SharedMig& mig, const MigBoard& board, const GpuInstanceProfile& profile,
                               std::optional<uint32_t> start, uint32_t& created) {
   if (mig.enabled == 0) return MigResult::not_supported;
   if (start && !may_begin(profile, *start)) return MigResult::invalid;
   if (count_of(mig, profile.id) >= profile.most) return MigResult::no_room;
+  Media media = media_in_use(mig, board);
+  media.add(profile);
+  if (!media.is_within(media_of_board(board))) return MigResult::no_room;
   const uint32_t taken = occupied_units(mig);
   const auto fits = [&](uint32_t at) {
     return may_begin(profile, at) && (taken & range_bits(at, profile.units)) == 0;
   };
-  for (const uint32_t at : kDriverOrder) {
+  for (uint32_t number = 0; number < board.units; ++number) {
+    const uint32_t at = driver_choice(board, number);
     if ((start && at != *start) || !fits(at)) continue;
     for (created = 0; created < kMaxGpuInstances && mig.instances[created].exists != 0;) ++created;
     if (created == kMaxGpuInstances) return MigResult::no_room;
     SharedGpuInstance& instance = mig.instances[created];
     instance = {};
-    instance.id = id_at(at, profile.units);
+    instance.id = id_at(board, at, profile.units);
     instance.profile = profile.id;
     instance.start = at;
     instance.units = profile.units;
@@ -114,6 +177,7 @@ MigResult create_compute_instance(SharedMig& mig, const MigBoard& board, uint32_
     made.start = at;
     made.slices = wanted.slices;
     made.multiprocessors = wanted.multiprocessors;
+    made.executor = free_executor(mig);
     made.exists = 1;
     ++mig.made;
     return MigResult::done;

@@ -22,7 +22,7 @@ MigResult create_compute_instance(SharedMig& mig, const MigBoard& board, uint32_
 // in_use: it has compute instances.
 MigResult destroy_gpu_instance(SharedMig& mig, uint32_t slot);
 // How many more of the profile could be made now.
-uint32_t remaining_capacity(const SharedMig& mig, const GpuInstanceProfile& profile);
+uint32_t remaining_capacity(const SharedMig& mig, const MigBoard& board, const GpuInstanceProfile& profile);
 // The slot of the GPU instance with that id.
 std::optional<uint32_t> slot_of_instance(const SharedMig& mig, uint32_t id);
 // What a reset does: no instance survives, a pending mode takes effect.

@@ -11,12 +11,14 @@ namespace tranche::emulator {
 
 inline constexpr uint32_t kMaxGpuInstances = 8;      // on one GPU
 inline constexpr uint32_t kMaxComputeInstances = 8;  // in one GPU instance
+inline constexpr uint32_t kMaxExecutors = 8;  // on one GPU: each has a slice of it, and no board has more
 
 struct SharedComputeInstance {
   uint32_t exists;
   uint32_t profile;        // id
   uint32_t start, slices;  // in compute slices of the GPU instance
   uint32_t multiprocessors;
+  uint32_t executor;  // whose time it has: an index into SharedGpu::instance_timelines
   std::array<uint8_t, 16> uuid;
   std::array<char, 48> uuid_text;  // "MIG-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 };

@@ -6,7 +6,7 @@
 namespace tranche::emulator {
 namespace {
 
-// The 8-slice geometry of all boards here: seven compute slices over eight units of memory. Unit 7 has no
+// The 8-slice geometry of most boards: seven compute slices over eight units of memory. Unit 7 has no
 // compute slice of its own, so 1g cannot begin there.
 constexpr uint32_t kEach = 0x7F, kEven = 0x55, kEvenLow = 0x15, kHalves = 0x11, kFirst = 0x01;
 
@@ -36,9 +36,10 @@ constexpr std::array<GpuInstanceProfile, 7> make(std::array<Sizes, 7> sizes, std
                    .multiprocessors = sizes[i].multiprocessors,
                    .copy_engines = engines[i].copy,
                    .decoders = engines[i].decoders,
+                   .encoders = 0,
                    .jpeg = media_only_in_me ? (whole || media ? 1 : 0) : engines[i].jpeg,
                    .optical_flow = whole || media ? 1u : 0u,
-                   .media = media};
+                   .suffix = media ? "+me" : ""};
   }
   return profiles;
 }
@@ -68,12 +69,39 @@ constexpr auto kB200 =
     make({{{22528, 18}, {22528, 18}, {45312, 30}, {45312, 36}, {90880, 70}, {90880, 72}, {182016, 148}}},
          kBlackwellEngines, false);
 
-constexpr std::array<MigBoard, 5> kMigBoards{{
+// The 4-slice geometry of A30.
+constexpr std::array<GpuInstanceProfile, 5> kA30{{
+    {14, 0, 1, 1, 0xF, 4, 5836, 14, 1, 0, 0, 0, 0, ""},
+    {21, 7, 1, 1, 0xF, 1, 5836, 14, 1, 1, 0, 1, 1, "+me"},
+    {5, 1, 2, 2, 0x5, 2, 11672, 28, 2, 2, 0, 0, 0, ""},
+    {6, 8, 2, 2, 0x5, 1, 11672, 28, 2, 2, 0, 1, 1, "+me"},
+    {0, 3, 4, 4, 0x1, 1, 23344, 56, 4, 4, 0, 1, 1, ""},
+}};
+
+// The geometry of RTX PRO 6000: four compute slices over twelve units, three for each.
+constexpr uint32_t kQuarters = 0x249, kTwelfthHalves = 0x41;
+constexpr std::array<GpuInstanceProfile, 11> kRtxPro6000{{
+    {14, 0, 1, 3, kQuarters, 4, 24192, 46, 1, 1, 1, 1, 0, ""},
+    {21, 7, 1, 3, kQuarters, 1, 24192, 46, 1, 1, 1, 1, 1, "+me"},
+    {47, 10, 1, 3, kQuarters, 4, 24192, 46, 1, 1, 1, 1, 0, "+gfx"},
+    {65, 15, 1, 3, kQuarters, 1, 24192, 46, 1, 4, 4, 4, 1, "+me.all"},
+    {67, 13, 1, 3, kQuarters, 4, 24192, 46, 1, 0, 0, 0, 0, "-me"},
+    {5, 1, 2, 6, kTwelfthHalves, 2, 48512, 94, 2, 2, 2, 2, 0, ""},
+    {35, 11, 2, 6, kTwelfthHalves, 2, 48512, 94, 2, 2, 2, 2, 0, "+gfx"},
+    {64, 16, 2, 6, kTwelfthHalves, 1, 48512, 94, 2, 4, 4, 4, 1, "+me.all"},
+    {66, 14, 2, 6, kTwelfthHalves, 2, 48512, 94, 2, 0, 0, 0, 0, "-me"},
+    {0, 3, 4, 12, 0x1, 1, 97280, 188, 4, 4, 4, 4, 1, ""},
+    {32, 12, 4, 12, 0x1, 1, 97280, 188, 4, 4, 4, 4, 1, "+gfx"},
+}};
+
+constexpr std::array<MigBoard, 7> kMigBoards{{
+    {"a30", 24, 4, 4, 14, true, kA30},
     {"a100-40", 40, 8, 7, 14, true, kA100With40},
     {"a100-80", 80, 8, 7, 14, true, kA100With80},
     {"h100-80", 80, 8, 7, 16, false, kH100With80},
     {"h200", 141, 8, 7, 16, false, kH200},
     {"b200", 180, 8, 7, 18, false, kB200},
+    {"rtxpro6000", 96, 12, 4, 46, false, kRtxPro6000},
 }};
 
 constexpr std::array<uint32_t, kComputeInstanceQueries> kComputeSlices{1, 2, 3, 4, 7, 8, 6, 1};
@@ -103,13 +131,13 @@ const GpuInstanceProfile* profile_by_query(const MigBoard& board, uint32_t query
 // The name says a share of the board's nominal size, rounded, and not what there is: 1g.18gb has 16 GiB.
 std::string profile_name(const MigBoard& board, const GpuInstanceProfile& profile) {
   const uint32_t gb = (board.nominal_gb * profile.units + board.units / 2) / board.units;
-  return std::to_string(profile.slices) + "g." + std::to_string(gb) + "gb" + (profile.media ? "+me" : "");
+  return std::to_string(profile.slices) + "g." + std::to_string(gb) + "gb" + std::string(profile.suffix);
 }
 
 bool compute_profile(const MigBoard& board, const GpuInstanceProfile& profile, uint32_t query,
                      ComputeInstanceProfile& found) {
   constexpr uint32_t kWithMedia = 7;
-  if (query >= kComputeInstanceQueries || (query == kWithMedia && !profile.media)) return false;
+  if (query >= kComputeInstanceQueries || (query == kWithMedia && !profile.has_media())) return false;
   const uint32_t slices = kComputeSlices[query];
   const bool exists =
       slices <= profile.slices && slices != 6 && slices != 8 && (slices != 7 || profile.slices == 7);

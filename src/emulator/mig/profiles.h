@@ -3,7 +3,8 @@
 //
 // Numbers are from public listings of `nvidia-smi mig -lgip` and NVIDIA's MIG user guide, board by board;
 // those of B200 from 3g up are not published and are derived (profiles.cc says how). Two GPU instances
-// collide exactly when their ranges of memory units overlap.
+// collide exactly when their ranges of memory units overlap, or when together they want more media engines
+// than the board has.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,10 @@ struct GpuInstanceProfile {
   uint32_t most;    // how many at once
   uint32_t memory_mib;
   uint32_t multiprocessors;
-  uint32_t copy_engines, decoders, jpeg, optical_flow;
-  bool media;  // "+me"
+  uint32_t copy_engines, decoders, encoders, jpeg, optical_flow;
+  std::string_view suffix;  // of the name: "", "+me", "+gfx", "+me.all", "-me"
+
+  bool has_media() const { return suffix.starts_with("+me"); }
 };
 
 struct MigBoard {

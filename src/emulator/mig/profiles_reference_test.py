@@ -7,7 +7,8 @@ import json
 import subprocess
 import sys
 
-BOARDS = {"a100-40": "A100-40GB", "a100-80": "A100-80GB", "h100-80": "H100-80GB", "h200": "H200-141GB",
+BOARDS = {"a30": "A30-24GB", "rtxpro6000": "RTX-PRO-6000-96GB",
+          "a100-40": "A100-40GB", "a100-80": "A100-80GB", "h100-80": "H100-80GB", "h200": "H200-141GB",
           "b200": "B200-180GB"}
 
 
@@ -45,9 +46,9 @@ def main(emulator, reference):
                                       ("memory_units", "units"), ("sm", "multiprocessors"), ("memory_mib", "memory_mib"),
                                       ("max_instances", "most"), ("placements", "placements")):
                 compare(f"{where} {field}", profile[field], own.get(mine_field))
-            for field, mine_field in (("ce", "copy_engines"), ("dec", "decoders"), ("jpg", "jpeg"),
+            for field, mine_field in (("ce", "copy_engines"), ("dec", "decoders"), ("jpg", "jpeg"), ("enc", "encoders"),
                                       ("ofa", "optical_flow")):
-                compare(f"{where} {field}", profile["engines"][field], own.get(mine_field))
+                compare(f"{where} {field}", profile["engines"].get(field), own.get(mine_field))
             parts = {c["ci_profile_id"]: c for c in profile["compute_instances"]}
             own_parts = {c["id"]: c for c in own.get("compute_instances", []) if c["id"] != 7}
             compare(f"{where} compute instances", sorted(parts), sorted(own_parts))

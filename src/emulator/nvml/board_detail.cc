@@ -14,7 +14,7 @@ struct Row {
 // After what nvidia-smi -q shows on such boards (BAR1 size, power limits, video clock); none of it was
 // checked against a listing, and nothing but display depends on it. A board that is not here gets the last
 // row.
-constexpr std::array<Row, 9> kRows{{
+constexpr std::array<Row, 11> kRows{{
     {"t4",
      {.bar1_mib = 256,
       .power_min_mw = 60'000,
@@ -103,6 +103,28 @@ constexpr std::array<Row, 9> kRows{{
       .has_serial = true,
       .has_remapped_rows = true,
       .keeps_link_speed = true}},
+    {"a30",
+     {.bar1_mib = 32768,
+      .power_min_mw = 100'000,
+      .power_max_mw = 165'000,
+      .video_clock_max_mhz = 1305,
+      .memory_banks = 384,
+      .vbios = "92.00.66.00.01",
+      .inforom = "G181.0205.00.03",
+      .has_serial = true,
+      .has_remapped_rows = true,
+      .keeps_link_speed = true}},
+    {"rtxpro6000",
+     {.bar1_mib = 131072,
+      .power_min_mw = 150'000,
+      .power_max_mw = 600'000,
+      .video_clock_max_mhz = 2010,
+      .memory_banks = 512,
+      .vbios = "98.02.81.00.01",
+      .inforom = "G153.0200.00.03",
+      .has_serial = true,
+      .has_remapped_rows = true,
+      .keeps_link_speed = false}},
     {"",
      {.bar1_mib = 256,
       .power_min_mw = 100'000,

@@ -18,7 +18,7 @@ Return attributes(Device* device, void* answer) {
     *static_cast<Attributes*>(answer) = {.multiprocessors = info.multiprocessors,
                                          .copy_engines = profile.copy_engines,
                                          .decoders = profile.decoders,
-                                         .encoders = 0,
+                                         .encoders = profile.encoders,
                                          .jpeg = profile.jpeg,
                                          .optical_flow = profile.optical_flow,
                                          .gpu_instance_slices = info.slices,

@@ -103,7 +103,7 @@ template <class Info>
 void fill_engines(const GpuInstanceProfile& profile, Info& info) {
   info.copy_engines = profile.copy_engines;
   info.decoders = profile.decoders;
-  info.encoders = 0;
+  info.encoders = profile.encoders;
   info.jpeg = profile.jpeg;
   info.optical_flow = profile.optical_flow;
 }
@@ -191,7 +191,8 @@ Return describe_profile(const MigBoard& board, const GpuInstanceProfile& profile
     auto& answer = *static_cast<GpuInstanceProfileInfoV3*>(info);
     fill(profile, answer);
     write_name("MIG " + profile_name(board, profile), answer.name);
-    answer.capabilities = 0;
+    constexpr uint32_t kGraphics = 2;
+    answer.capabilities = profile.suffix == "+gfx" ? kGraphics : 0;
     return Return::success;
   }
   if (version != versioned<GpuInstanceProfileInfoV2>(2)) return Return::argument_version_mismatch;

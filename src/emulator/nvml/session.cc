@@ -87,7 +87,10 @@ Return why_no_control_node(int error) {
 Session::Session(std::shared_ptr<DeviceModel> model) : model_(std::move(model)) {}
 
 Session::~Session() {
-  for (const int node : nodes_) close(node);
+  for (const int node : gpu_nodes_) {
+    if (node >= 0) close(node);
+  }
+  if (control_node_ >= 0) close(control_node_);
 }
 
 Return Session::open(std::shared_ptr<Session>& session) {
@@ -96,21 +99,25 @@ Return Session::open(std::shared_ptr<Session>& session) {
   model->wait_while_nvml_blocked();
   if (model->server_faults().driver_mismatch.load() != 0) return Return::lib_rm_version_mismatch;
   std::shared_ptr<Session> opened(new Session(std::move(model)));
-  const int control = open_patiently(control_node());
-  if (control < 0) return why_no_control_node(errno);
-  opened->nodes_.push_back(control);
+  opened->control_node_ = open_patiently(control_node());
+  if (opened->control_node_ < 0) return why_no_control_node(errno);
   for (uint32_t gpu = 0; gpu < opened->model_->gpu_count(); ++gpu) {
     const int node = open_patiently(gpu_node(opened->model_->identity(gpu).minor));
     if (node < 0) continue;
-    opened->nodes_.push_back(node);
+    close(node);
     opened->visible_.push_back(gpu);
   }
+  opened->gpu_nodes_.resize(opened->visible_.size(), -1);
   session = std::move(opened);
   return Return::success;
 }
 
 Device* device_of_gpu(uint32_t gpu) { return &g_devices[gpu % kMaxGpus]; }
-Device* Session::handle(uint32_t index) const { return &g_devices[visible_[index]]; }
+Device* Session::handle(uint32_t index) const {
+  const std::lock_guard lock(mutex_);
+  if (gpu_nodes_[index] < 0) gpu_nodes_[index] = open_node(gpu_node(model_->identity(visible_[index]).minor));
+  return &g_devices[visible_[index]];
+}
 
 std::optional<uint32_t> Session::index_of(const Device* device) const {
   for (uint32_t index = 0; index < visible_.size(); ++index) {

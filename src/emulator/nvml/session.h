@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Session {
   // Numbers of the visible GPUs in the server, in its order; a GPU's place here is its NVML index.
   const std::vector<uint32_t>& visible() const { return visible_; }
 
+  // Asking for a GPU's handle is what opens it, as with nvmlInit_v2: a process holds the GPUs that it asked
+  // for.
   Device* handle(uint32_t index) const;
   // Place in visible() of the GPU that a handle means; nothing for a handle that is not one.
   std::optional<uint32_t> index_of(const Device* device) const;
@@ -38,7 +41,10 @@ class Session {
 
   std::shared_ptr<DeviceModel> model_;
   std::vector<uint32_t> visible_;
-  std::vector<int> nodes_;  // open nodes, so that /proc/PID/fd tells who uses the GPU
+  // Open nodes, so that /proc/PID/fd tells who uses the GPU; -1: not opened yet. The GPUs' by index.
+  int control_node_ = -1;
+  mutable std::mutex mutex_;  // of what follows
+  mutable std::vector<int> gpu_nodes_;
 };
 
 // Begins or joins the process's session; `flags` are those of nvmlInitWithFlags.

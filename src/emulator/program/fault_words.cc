@@ -59,6 +59,11 @@ Result<void> apply_option(FaultOrder& order, const std::string& name, const std:
     order.pid = static_cast<int32_t>(pid);
     return {};
   }
+  if (name == "--instance") {
+    TRY_ASSIGN(const uint64_t instance, parse_fault_number(value, 31, "--instance"));
+    order.gpu_instance = static_cast<uint32_t>(instance);
+    return {};
+  }
   auto duration = parse_duration(value);
   if (!duration) return not_understood("--for: " + duration.error().message());
   order.for_ns = static_cast<uint64_t>(duration->count());
@@ -75,6 +80,7 @@ bool* flag_of(FaultOrder& order, const std::string& word) {
 bool takes(const FaultOrder& order, const Kind& kind, const std::string& option) {
   if (option == "--gpu") return kind.gpus != Gpus::none;
   if (option == "--pid") return order.kind == "xid" || order.kind == "unkillable";
+  if (option == "--instance") return order.kind == "xid";
   return option == "--for" && order.kind == "nvml-block";
 }
 

@@ -12,11 +12,12 @@
 namespace tranche::emulator {
 
 struct FaultOrder {
-  std::string kind;            // one of the known ones, or "list" or "clear"
-  std::string value;           // the word behind it, or ""
-  std::vector<uint32_t> gpus;  // as given
-  int32_t pid = 0;             // 0: none was named
-  uint64_t for_ns = kForEver;  // of nvml-block
+  std::string kind;                       // one of the known ones, or "list" or "clear"
+  std::string value;                      // the word behind it, or ""
+  std::vector<uint32_t> gpus;             // as given
+  int32_t pid = 0;                        // 0: none was named
+  uint64_t for_ns = kForEver;             // of nvml-block
+  uint32_t gpu_instance = kNoInstanceId;  // of xid
   bool software = false, brake = false, json = false;
 };
 

@@ -11,6 +11,7 @@
 #include "emulator/program/standing_server.h"
 #include "emulator/program/verb_fault.h"
 #include "emulator/program/verb_mig.h"
+#include "emulator/program/verb_reset.h"
 
 namespace tranche::emulator {
 namespace {
@@ -53,8 +54,10 @@ int dispatch(const Options& options) {
     std::fputs((options.json ? boards_json() : boards_text()).c_str(), stdout);
     return 0;
   }
-  if (options.verb == "fault" || options.verb == "mig") {
-    const auto done = options.verb == "fault" ? run_fault(options.command) : run_mig(options.command);
+  if (options.verb == "fault" || options.verb == "mig" || options.verb == "reset") {
+    const auto done = options.verb == "fault" ? run_fault(options.command)
+                      : options.verb == "mig" ? run_mig(options.command)
+                                              : run_reset(options.command);
     if (done) return 0;
     return complain(done.error(),
                     done.error().code() == ErrorCode::invalid_argument ? kNotUnderstood : kFailed);

@@ -35,7 +35,7 @@ constexpr std::string_view kProgramHelp =
     "\n"
     "Each takes --help. Exit codes: 0 done, 1 failed, 2 not understood; run gives COMMAND's own.\n";
 
-constexpr std::array<Verb, 7> kVerbs{{
+constexpr std::array<Verb, 8> kVerbs{{
     {"run",
      "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND] -- "
      "COMMAND\n"
@@ -104,6 +104,19 @@ constexpr std::array<Verb, 7> kVerbs{{
      "  tranche-emulator mig on --gpu 0\n"
      "  tranche-emulator mig create 3g.40gb@4 --gpu 0\n"
      "  CUDA_VISIBLE_DEVICES=MIG-... ./program\n"},
+    {"reset",
+     "tranche-emulator reset --gpu N\n"
+     "\n"
+     "Does what `nvidia-smi --gpu-reset` does: refuses while any process has the GPU's node open, NVML's "
+     "clients\n"
+     "among them, and names one. Otherwise the GPU is as after its start: an XID that asked for a reset, "
+     "memory of\n"
+     "ghosts, rows that wait to be remapped and counted errors are gone, and so are MIG instances. A GPU "
+     "that\n"
+     "fell off the bus, a row that cannot be remapped, heat and blocked calls stay (`fault clear`). Needs "
+     "root.\n"
+     "\n"
+     "  tranche-emulator reset --gpu 2\n"},
     {"fault",
      "tranche-emulator fault KIND [VALUE] [--gpu N]...\n"
      "tranche-emulator fault list [--json]\n"
@@ -113,9 +126,11 @@ constexpr std::array<Verb, 7> kVerbs{{
      "it\n"
      "right, as a reset, a reboot or a visit to the workshop would: all of it, or what is wrong with GPU N.\n"
      "\n"
-     "  xid CODE [--pid P]     an XID event with its consequences for the contexts on the GPU: those of\n"
-     "                         process P, or of every process there, where the code is an application's "
-     "error\n"
+     "  xid CODE [--pid P | --instance GI]\n"
+     "                         an XID event with its consequences for the contexts on the GPU: those of\n"
+     "                         process P, of a GPU instance, or of every process there, where the code is "
+     "an\n"
+     "                         application's error\n"
      "  lost                   fallen off the bus: XID 79\n"
      "  nvml-block [--for 60s] NVML calls about the GPU do not return; without --gpu no NVML call does\n"
      "  driver-mismatch        library and kernel module differ, as after an update without a reboot\n"
@@ -250,7 +265,7 @@ Result<Options> parse_options(const std::vector<std::string>& arguments) {
   if (find_verb(options.verb) == nullptr) {
     return fail(usage_error("\"" + options.verb + "\" is not a verb of tranche-emulator", ""));
   }
-  if (options.verb == "fault" || options.verb == "mig") {
+  if (options.verb == "fault" || options.verb == "mig" || options.verb == "reset") {
     options.command.assign(arguments.begin() + 1, arguments.end());
     options.help = options.command.empty() ||
                    std::any_of(options.command.begin(), options.command.end(),

@@ -71,7 +71,7 @@ Result<void> break_gpu(DeviceModel& model, uint32_t gpu, const FaultOrder& order
   SharedGpuFaults& faults = model.faults(gpu);
   if (order.kind == "xid") {
     TRY_ASSIGN(const uint64_t code, parse_fault_number(order.value, kXidMax, "an XID"));
-    model.raise_xid(gpu, static_cast<uint32_t>(code), order.pid);
+    model.raise_xid(gpu, static_cast<uint32_t>(code), order.pid, order.gpu_instance);
   } else if (order.kind == "lost") {
     model.raise_xid(gpu, kOffTheBus);
   } else if (order.kind == "nvml-block") {

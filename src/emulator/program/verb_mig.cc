@@ -92,8 +92,8 @@ std::string profile_json(const MigBoard& board, const GpuInstanceProfile& profil
          number("query", profile.query) + number("slices", profile.slices) + number("units", profile.units) +
          number("most", profile.most) + number("memory_mib", profile.memory_mib) +
          number("multiprocessors", profile.multiprocessors) + number("copy_engines", profile.copy_engines) +
-         number("decoders", profile.decoders) + number("jpeg", profile.jpeg) +
-         number("optical_flow", profile.optical_flow) +
+         number("decoders", profile.decoders) + number("encoders", profile.encoders) +
+         number("jpeg", profile.jpeg) + number("optical_flow", profile.optical_flow) +
          ", \"placements\": " + placements(profile.starts, profile.units) +
          ", \"compute_instances\": " + compute_profiles_json(board, profile) + "}";
 }
@@ -140,7 +140,8 @@ void print_devices(DeviceModel& model, bool json) {
               ", \"compute_instance\": " + std::to_string(device.compute_instance) + ", \"name\": \"" +
               device.name + "\", \"uuid\": \"" + device.uuid_text +
               "\", \"memory_bytes\": " + std::to_string(device.memory_bytes) +
-              ", \"used_bytes\": " + std::to_string(used) + "}";
+              ", \"used_bytes\": " + std::to_string(used) +
+              ", \"busy_ns\": " + std::to_string(model.instance_busy_ns(device)) + "}";
     }
   }
   if (json) std::printf("[%s]\n", text.c_str());
