@@ -33,6 +33,7 @@ void State::apply_start(const Start& start) {
     ++queue.jobs_running;
     if (job->array.is_set()) ++arrays[job->array].running;
     enter_running(*job);
+    note_start(*job);
   }
   job->tasks.push_back(Task{.start = start});
   gangs_changed.push_back(job->id);
@@ -111,8 +112,10 @@ void State::apply_stop(const Stop& stop) {
 }
 
 Claim& State::claim_for(JobId beneficiary, JobId moved_for) {
-  auto claim = std::find_if(claims.begin(), claims.end(),
-                            [&](const Claim& c) { return c.beneficiary == beneficiary; });
+  // Nearly always the last one.
+  const auto found = std::find_if(claims.rbegin(), claims.rend(),
+                                  [&](const Claim& c) { return c.beneficiary == beneficiary; });
+  auto claim = found == claims.rend() ? claims.end() : found.base() - 1;
   // One that has come to its end counts as made anew: a step may have forgotten it already.
   if (claim != claims.end() && has_ended(*claim)) {
     claims.erase(claim);

@@ -257,6 +257,7 @@ void State::task_started(const TaskStarted& event) {
   if (job.state != JobState::starting) return;
   job.state = JobState::running;
   job.started = now;
+  note_start(job);
   for (const Task& each : job.tasks) {
     Holding* holding = holdings.find(each.start.task);
     if (holding == nullptr || holding->exited) continue;

@@ -86,6 +86,10 @@ class Ledger {
     return sum;
   }
 
+  static bool is_wanted(const GpuRequest& request, const std::string& type) {
+    return request.type.empty() || ("|" + request.type + "|").find("|" + type + "|") != std::string::npos;
+  }
+
   // Whether `tasks` tasks of the job fit into what is free, as if the tasks of `without` had gone.
   // Nothing: this audit cannot tell (several fractions for one task of a gang).
   std::optional<bool> fits(const JobSpec& spec, uint32_t tasks, const std::set<JobId>& without = {}) const {
@@ -95,7 +99,7 @@ class Ledger {
     for (const auto& [id, gpu] : gpus) types.insert(gpu.gpu.type);
     if (request.count == 0) types = {""};
     for (const std::string& type : types) {
-      if (request.count > 0 && !request.type.empty() && type != request.type) continue;
+      if (request.count > 0 && !is_wanted(request, type)) continue;
       int64_t room = 0;
       for (const auto& [id, node] : nodes) room += tasks_on(node, spec, type, without);
       if (room >= tasks) return true;
@@ -277,7 +281,7 @@ class Ledger {
     const std::string where = text(d.task.job) + " on GPU " + std::to_string(slice.gpu.value());
     if (gpu.gpu.node != d.node) say(where + ": not of its node");
     if (!gpu.takes_work()) say(where + ": takes no work");
-    if (!request.type.empty() && gpu.gpu.type != request.type) say(where + ": wrong type");
+    if (!is_wanted(request, gpu.gpu.type)) say(where + ": wrong type");
     if (slice.kind != request.kind) say(where + ": wrong kind");
     const int64_t usable = gpu.gpu.memory_usable.count();
     if (usable <= 0) return say(where + ": a GPU that was never added");

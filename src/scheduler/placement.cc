@@ -16,7 +16,7 @@ bool gpu_takes(const Shape& shape, const GpuRoom& room, const Slice& slice) {
   if (shape.kind == SliceKind::whole) return room.is_idle();
   if (room.whole || room.compute_free < slice.compute || room.memory_free < slice.memory) return false;
   if (shape.share_with_others || room.is_idle()) return true;
-  return room.owners.size() == 1 && room.owners.front().first == shape.uid;
+  return room.owners.is_only(shape.uid);
 }
 
 // How many tasks the processors and the memory of the node are enough for.
@@ -43,22 +43,25 @@ struct Option {
   int64_t compute = 0;
   int64_t memory = 0;
   bool degraded = false;
+  int points = 0;
   bool idle = false;   // in the first layer
   bool taken = false;  // by the task that is being placed
-  std::tuple<bool, bool, int64_t, int64_t, size_t> preference(bool spread) const {
-    if (spread) return {degraded, !idle, -compute, -memory, g};
-    return {degraded, idle, compute, memory, g};
+  std::tuple<bool, int, bool, int64_t, int64_t, size_t> preference(bool spread) const {
+    if (spread) return {degraded, 0, !idle, -compute, -memory, g};
+    return {degraded, -points, idle, compute, memory, g};
   }
 };
 
-std::vector<Option> options_on(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers) {
+std::vector<Option> options_on(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers,
+                               const std::vector<int>& points) {
   std::vector<Option> options;
   const auto& first = layers.front()->at(node).gpus;
   for (size_t g = 0; g < first.size(); ++g) {
     if (first[g].type != type) continue;
     const auto slice = slice_on(shape, first[g]);
     if (!slice) continue;
-    Option option{g, *slice, kUnbounded, kUnbounded, first[g].degraded, first[g].is_idle(), false};
+    Option option{g, *slice, kUnbounded, kUnbounded, first[g].degraded, 0, first[g].is_idle(), false};
+    if (!points.empty()) option.points = points[g];
     bool takes = true;
     for (const View* layer : layers) {
       const GpuRoom& room = layer->at(node).gpus[g];
@@ -128,9 +131,9 @@ uint32_t tasks_of_slices(const std::vector<Option>& options, uint32_t width, uin
 }
 
 void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers, uint32_t most,
-                     std::vector<TaskPlacement>& placed) {
+                     const std::vector<int>& points, std::vector<TaskPlacement>& placed) {
   const NodeRoom& home = layers.front()->at(node);
-  std::vector<Option> options = options_on(shape, type, node, layers);
+  std::vector<Option> options = options_on(shape, type, node, layers, points);
   if (shape.gpu_count > 1) most = tasks_of_slices(options, shape.gpu_count, most);
   while (placed.size() < most) {
     // With several slices a task, the GPUs that have to serve most tasks come first: otherwise they are left
@@ -193,7 +196,7 @@ Shape shape_of(const JobSpec& spec, const Policy& policy) {
     shape.memory = gpu.memory.count();
     shape.share_with_others = policy.users_share_gpu;
     shape.spread_gpus = policy.gpu_placement == PlacementStrategy::spread;
-    shape.uid = spec.owner.uid;
+    if (!policy.users_share_gpu) shape.uid = spec.owner.uid;
   }
   shape.cpu = spec.task.cpu.count();
   shape.host_memory = spec.task.memory.count();
@@ -229,7 +232,7 @@ std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity
   for (size_t k = 0; k < capacity.kinds().size(); ++k) {
     const Kind& kind = capacity.kinds()[k];
     if (kind.installed == 0 || (!shape.pool.empty() && kind.pool != shape.pool)) continue;
-    if (!shape.type.empty() && capacity.type_name(kind.type) != shape.type) continue;
+    if (!accepts_type(shape.type, capacity.type_name(kind.type))) continue;
     int64_t gpus = 0;
     int64_t memory = 0;
     for (const auto& [usable, count] : kind.memories) {
@@ -258,7 +261,8 @@ std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity
 }
 
 std::vector<TaskPlacement> place_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node,
-                                         const Layers& layers, uint32_t most) {
+                                         const Layers& layers, uint32_t most,
+                                         const std::vector<int>& points) {
   std::vector<TaskPlacement> placed;
   const NodeRoom& home = layers.front()->at(node);
   if (!may_stand_on(shape, home)) return placed;
@@ -272,7 +276,7 @@ std::vector<TaskPlacement> place_on_node(const Shape& shape, const TypeChoice& c
   if (shape.kind == SliceKind::whole) {
     place_whole(shape, choice.type, node, layers, most, placed);
   } else {
-    place_fractions(shape, choice.type, node, layers, most, placed);
+    place_fractions(shape, choice.type, node, layers, most, points, placed);
   }
   for (TaskPlacement& task : placed) {
     std::sort(task.slices.begin(), task.slices.end(),

@@ -248,7 +248,7 @@ std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
   for (const NodeRoom& home : state.capacity.nodes()) {
     if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) continue;
     for (const GpuRoom& room : home.gpus) {
-      if (room.installed && (shape.type.empty() || state.capacity.type_name(room.type) == shape.type) &&
+      if (room.installed && accepts_type(shape.type, state.capacity.type_name(room.type)) &&
           slice_on(shape, room)) {
         rooms.push_back(&room);
       }

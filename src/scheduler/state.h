@@ -19,6 +19,7 @@
 #include "scheduler/capacity.h"
 #include "scheduler/prediction.h"
 #include "scheduler/release_times.h"
+#include "scheduler/reservation_memory.h"
 #include "scheduler/waiting.h"
 
 namespace tranche::scheduler {
@@ -245,6 +246,10 @@ struct State {
   Prediction prediction;
   Time wake;  // the armed timer; unset: none
 
+  // Running preemptible jobs in the order in which they started; some that have gone, or started again.
+  std::vector<std::pair<Time, JobId>> started;
+  size_t started_from = 0;  // of it: those before have gone
+
   // Jobs that this event may have brought to a turn: an end, a requeue, a stop. Empty between steps.
   std::set<JobId> attention;
   // Whose tasks have changed since note_gangs(). Empty between steps.
@@ -255,6 +260,7 @@ struct State {
   // What is known about room (waiting.h) is not: after a restart, a change of policy or the end of a claim.
   bool know_nothing = true;
   mutable ReleaseTimes release_times;
+  ReservationMemory reservations;
   IdleMachine idle_machine;
 
   void take_in(const Event& event);
@@ -278,6 +284,8 @@ struct State {
   std::vector<TaskKey> tasks_on(GpuId gpu) const;
   // The order in which groups are promised room: see backfill.h.
   int64_t aged(const Job& job) const;
+  // When the preemptible job started that has run for longest; none runs: nothing.
+  std::optional<Time> longest_running();
   // When the job's tasks are gone at the latest, by its limit and grace.
   static Time latest_end(const Job& job);
   static Time latest_end(const JobSpec& spec, Time start);
@@ -312,6 +320,8 @@ struct State {
   void regroup_all();
   void enter_running(Job& job);
   void leave_running(Job& job);
+  void note_start(const Job& job);
+  bool stands(const std::pair<Time, JobId>& start) const;
   void stop_staying(Holding& holding);
   void begin_to_leave(const TaskKey& key);
   void pass_begin_times();
