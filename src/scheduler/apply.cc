@@ -36,7 +36,7 @@ void State::apply_start(const Start& start) {
     note_start(*job);
   }
   job->tasks.push_back(Task{.start = start});
-  gangs_changed.push_back(job->id);
+  if (gangs_changed.empty() || gangs_changed.back() != job->id) gangs_changed.push_back(job->id);
   const JobSpec& spec = *job->spec;
   const TaskRequest& request = request_of(spec, start.task.rank);
   Holding holding;

@@ -252,21 +252,24 @@ void State::pass_begin_times() {
 bool is_broken(const Job& job) {
   if (job.is_waiting() || job.stop_reason) return false;
   const JobSpec& spec = *job.spec;
-  TaskGroups::RankSet running(spec.tasks_max);
-  size_t count = 0;
+  uint32_t live = 0;
   bool any_done = false;
   for (const Task& task : job.tasks) {
     const bool is_gone = task.phase == TaskPhase::exited;
+    live += is_gone ? 0 : 1;
     any_done = any_done ||
                (is_gone && !task.never_executed && task.cause == ExitCause::exited && task.code == 0);
-    if (is_gone || task.start.task.rank >= running.size()) continue;
-    running[task.start.task.rank] = true;
-    ++count;
   }
-  if (count == 0) return false;
+  if (live == 0) return false;
   if (job.failure && !spec.elastic) return true;
   // Whoever has done its part has not left the others alone.
   if (any_done) return false;
+  if (spec.groups.empty()) return live < spec.tasks_min;
+  TaskGroups::RankSet running(spec.tasks_max);
+  for (const Task& task : job.tasks) {
+    const uint32_t rank = task.start.task.rank;
+    if (task.phase != TaskPhase::exited && rank < running.size()) running[rank] = true;
+  }
   return !TaskGroups(spec).is_satisfied(running);
 }
 

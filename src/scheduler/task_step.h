@@ -15,6 +15,8 @@
 #include <optional>
 #include <vector>
 
+#include "model/decision.h"
+#include "model/policy.h"
 #include "model/task_groups.h"
 #include "scheduler/gang.h"
 #include "scheduler/host_amount.h"
