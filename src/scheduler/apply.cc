@@ -60,6 +60,10 @@ void State::apply_start(const Start& start) {
   queues.charge_host(holding.queue, holding.host(), holding.preemptible);
   queues.add_host_staying(holding.queue, holding.host());
   holdings_on[*node].push_back(holdings.add(start.task, std::move(holding)));
+  if (spec.elastic) {
+    // What room was made for is there: what it would take beyond that is not claimed.
+    std::erase_if(claims, [&](const Claim& claim) { return claim.beneficiary == start.task.job; });
+  }
   step_again(*job);
   tell_dependents(start.task.job);
 }
