@@ -380,7 +380,6 @@ void Promises::work_out() {
   memory.is_worked_out = memory.may_be_recalled = true;
   memory.machine_version = state_.capacity.machine_version();
   memory.slots.resize(state_.capacity.types() + 1);
-  if (state_.policy.no_head_reservation) return;
   Lines lines;
   const BitSet& live = state_.waiting.live_shapes();
   for (uint32_t id = live.next(0); id != BitSet::kNone; id = live.next(id + 1)) {
@@ -393,6 +392,7 @@ void Promises::work_out() {
 // Gives reservations to those that come first and have to wait. False: somebody who stands before
 // `no_plan_before` would need one.
 bool Promises::walk(Lines& lines, const std::optional<AgeKey>& no_plan_before) {
+  if (state_.policy.no_head_reservation) return true;
   ReservationMemory& memory = *memory_;
   size_t plans = 0;
   while (!lines.empty()) {
