@@ -77,7 +77,8 @@ Result<void> print_kth(const std::string& path) {
   shortest.backfill_order = tranche::BackfillOrder::shortest;
   const int64_t began_shortest = monotonic_ns();
   const SchedulerOrderFigures passing = run_scheduler_order(jobs, kKthProcessors, shortest);
-  print_row("Tranche, backfill_order = \"shortest\"", "<= 68.3", passing.waits, seconds_since(began_shortest));
+  print_row("Tranche, backfill_order = \"shortest\"", "<= 68.3", passing.waits,
+            seconds_since(began_shortest));
   std::printf("\n%llu events, %llu decisions, %llu submissions refused\n",
               static_cast<unsigned long long>(ours.result.totals.events),
               static_cast<unsigned long long>(ours.result.totals.decisions),

@@ -95,7 +95,8 @@ std::vector<std::string> explain_policy(const Policy& policy) {
                           ? "Small jobs may start ahead of a large one as long as they do not delay it."
                           : "No job starts ahead of the first one that waits.");
   if (policy.no_head_reservation)
-    sentences.push_back("No waiting job is promised a time: a large one may wait for ever behind small ones.");
+    sentences.push_back(
+        "No waiting job is promised a time: a large one may wait for ever behind small ones.");
   if (policy.backfill_order == BackfillOrder::shortest)
     sentences.push_back("Around a promise, the job that is expected to run shortest is tried first.");
   if (policy.placement == PlacementStrategy::spread)

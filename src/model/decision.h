@@ -21,8 +21,8 @@ struct Start {
 };
 
 // requeued: its owner or an operator asked for another attempt. retried: it failed, and may try again.
-// consolidated: it starts again elsewhere, so that another job finds room. stale: it ran with fewer tasks than
-// it needs for longer than its grace.
+// consolidated: it starts again elsewhere, so that another job finds room. stale: it ran with fewer tasks
+// than it needs for longer than its grace.
 // clang-format off
 #define TRANCHE_STOP_REASON(X) \
   X(cancelled) X(preempted) X(reclaimed) X(gang) X(node_failed) X(requeued) X(retried) \

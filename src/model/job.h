@@ -85,7 +85,7 @@ struct TopologyRequest {
 // A part of a job: tasks that are alike, or a group of other parts. Ranks are given out in the order of the
 // list, `tasks_max` to each group of tasks.
 struct TaskGroup {
-  uint32_t parent = 0;  // position + 1 of the group that it is part of, which comes before it; 0: the job
+  uint32_t parent = 0;      // position + 1 of the group that it is part of, which comes before it; 0: the job
   uint32_t tasks_min = 0;   // of a group of tasks: it runs with at least so many or not at all
   uint32_t tasks_max = 0;   // 0: a group of groups
   uint32_t groups_min = 0;  // of a group of groups: how many of its parts must run; 0: all
@@ -151,9 +151,10 @@ struct JobSpec {
   uint32_t groups_min = 0;         // how many of the job's own parts must run; 0: all
   TopologyRequest topology;        // of all tasks
   std::vector<std::string> nodes;  // names of the nodes where its tasks may go; empty: any
-  Duration time_limit;     // from its start; never zero
-  Duration grace;          // between TERM and KILL
-  // A gang that has lost a member beyond its minimum goes on for this long; kDurationMax: as long as it likes.
+  Duration time_limit;             // from its start; never zero
+  Duration grace;                  // between TERM and KILL
+  // A gang that has lost a member beyond its minimum goes on for this long; kDurationMax: as long as it
+  // likes.
   Duration gang_grace;
   Duration preemption_delay;  // younger than this it starts where there is room, and nobody is stopped for it
   RetryPolicy retry;

@@ -25,8 +25,8 @@ struct QueuePolicy {
   std::optional<MilliCpu> limit_cpu = std::nullopt;
   std::optional<MiB> quota_memory = std::nullopt;
   std::optional<MiB> limit_memory = std::nullopt;
-  int64_t weight = 1;             // share of what is left after quotas; 0: none of it
-  int32_t priority = 0;           // of the queue among its siblings, for the surplus: higher is served first
+  int64_t weight = 1;    // share of what is left after quotas; 0: none of it
+  int32_t priority = 0;  // of the queue among its siblings, for the surplus: higher is served first
   std::optional<MilliGpu> user_limit;  // for each user's leaf below it
   bool operator==(const QueuePolicy&) const = default;
 };
@@ -41,8 +41,7 @@ TRANCHE_ENUM(PlacementStrategy, TRANCHE_PLACEMENT_STRATEGY)
 TRANCHE_ENUM(BackfillOrder, TRANCHE_BACKFILL_ORDER)
 
 // For tests of single actions only: what a step may do beside concluding jobs. `all` everywhere else.
-#define TRANCHE_SCHEDULER_ACTION(X) \
-  X(all) X(allocate) X(consolidate) X(reclaim) X(preempt) X(stale_gang)
+#define TRANCHE_SCHEDULER_ACTION(X) X(all) X(allocate) X(consolidate) X(reclaim) X(preempt) X(stale_gang)
 TRANCHE_ENUM(SchedulerAction, TRANCHE_SCHEDULER_ACTION)
 
 // Defaults that a job's class brings.
@@ -75,11 +74,11 @@ struct Policy {
   MilliGpu share_unit;  // fair shares are multiples of it, but for what satisfies a queue; zero: exact
   // A queue is taken from when it is over its fair share by this; unset: one GPU.
   std::optional<MilliGpu> reclaim_surplus = std::nullopt;
-  uint32_t consolidation_moves = 0;    // running jobs that one waiting job may have moved; 0: none
+  uint32_t consolidation_moves = 0;          // running jobs that one waiting job may have moved; 0: none
   std::vector<std::string> topology_levels;  // node labels that name domains, the widest first
   SchedulerAction only_action = SchedulerAction::all;
-  bool users_share_gpu = false;                  // fractions of different users may meet on one GPU
-  uint32_t jobs_per_user_max = 20'000;           // live jobs
+  bool users_share_gpu = false;         // fractions of different users may meet on one GPU
+  uint32_t jobs_per_user_max = 20'000;  // live jobs
   bool operator==(const Policy&) const = default;
 
   const ClassPolicy& for_class(JobClass job_class) const { return classes[static_cast<size_t>(job_class)]; }

@@ -133,9 +133,9 @@ Result<void> ScenarioCluster::add_queues(const Scenario& scenario) {
       QueuePolicy made;
       made.path = queue_paths[queue->name];
       // Without that part of the upstream scheduler its queues bound nothing.
-      const bool is_bounded = !scenario.has_plugins ||
-                              std::find(scenario.plugins.begin(), scenario.plugins.end(), "proportion") !=
-                                  scenario.plugins.end();
+      const bool is_bounded =
+          !scenario.has_plugins ||
+          std::find(scenario.plugins.begin(), scenario.plugins.end(), "proportion") != scenario.plugins.end();
       if (!is_bounded) {
         policy.queues.push_back(std::move(made));
         queue = nullptr;

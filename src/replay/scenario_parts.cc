@@ -53,9 +53,8 @@ class Builder {
 
  private:
   bool are_alike(const std::vector<size_t>& tasks) const {
-    return std::all_of(tasks.begin(), tasks.end(), [&](size_t task) {
-      return key_of(task) == key_of(tasks.front());
-    });
+    return std::all_of(tasks.begin(), tasks.end(),
+                       [&](size_t task) { return key_of(task) == key_of(tasks.front()); });
   }
   std::pair<TaskRequest, std::vector<std::string>> key_of(size_t task) const {
     TaskRequest request;

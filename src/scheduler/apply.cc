@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "model/task_groups.h"
-
 #include "scheduler/state.h"
 
 namespace tranche::scheduler {
@@ -111,7 +110,8 @@ void State::apply_stop(const Stop& stop) {
   if (stop.reason == StopReason::consolidated) claim_for(job.id, stop.beneficiary);
   // Whoever is moved for the same job waits until all of them have left.
   for (Claim& claim : claims) {
-    if (claim.beneficiary == stop.beneficiary || claim.moved_for == stop.beneficiary) claim.waits_for = last_leave;
+    if (claim.beneficiary == stop.beneficiary || claim.moved_for == stop.beneficiary)
+      claim.waits_for = last_leave;
   }
 }
 
@@ -126,7 +126,8 @@ Claim& State::claim_for(JobId beneficiary, JobId moved_for) {
     claim = claims.end();
   }
   if (claim == claims.end()) {
-    claims.push_back(Claim{.beneficiary = beneficiary, .victims = {}, .moved_for = moved_for, .waits_for = 0});
+    claims.push_back(
+        Claim{.beneficiary = beneficiary, .victims = {}, .moved_for = moved_for, .waits_for = 0});
     claim = claims.end() - 1;
   }
   return *claim;

@@ -230,7 +230,11 @@ std::optional<Bound> host_bound_passed(QueueIndex queue, const HostAmount& used,
   if (bound.cpu && more.cpu.count() > 0 && used.cpu + more.cpu > *bound.cpu)
     return Bound{queue, is_quota, used.cpu.count(), bound.cpu->count(), BoundResource::cpu, more.cpu.count()};
   if (bound.memory && more.memory.count() > 0 && used.memory + more.memory > *bound.memory) {
-    return Bound{queue, is_quota, used.memory.count(), bound.memory->count(), BoundResource::memory,
+    return Bound{queue,
+                 is_quota,
+                 used.memory.count(),
+                 bound.memory->count(),
+                 BoundResource::memory,
                  more.memory.count()};
   }
   return std::nullopt;
@@ -246,8 +250,9 @@ std::optional<Bound> Promises::bound_passed(QueueIndex queue, MilliGpu charge, c
     if (at.limit && used + charge > *at.limit)
       return Bound{above, false, used.count(), at.limit->count(), BoundResource::gpu, charge.count()};
     if (!preemptible && at.quota && at.used_not_preemptible + charge > *at.quota) {
-      return Bound{above, true, at.used_not_preemptible.count(), at.quota->count(), BoundResource::gpu,
-                   charge.count()};
+      return Bound{
+          above,         true, at.used_not_preemptible.count(), at.quota->count(), BoundResource::gpu,
+          charge.count()};
     }
     HostAmount host_used = at.host_used;
     host_used += planned_.host_at(above);
@@ -423,8 +428,7 @@ bool Promises::walk(Lines& lines, const std::optional<AgeKey>& no_plan_before) {
 }
 
 bool Promises::waits_for_room(const Group& group, JobId job) const {
-  return !is_claimant(job) && array_has_room(group.key) &&
-         !group.key.grows &&
+  return !is_claimant(job) && array_has_room(group.key) && !group.key.grows &&
          !bound_passed(group.key.queue, state_.waiting.shape(group.key.shape).charge,
                        state_.waiting.shape(group.key.shape).host, group.key.preemptible)
               .has_value();
@@ -493,7 +497,8 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
 }
 
 // The same for a job that is placed by a step: whatever ends next is given back until it fits.
-std::optional<Reservation> Promises::plan_step(const Job& job, const ShapeRecord& record, const Layers& others) {
+std::optional<Reservation> Promises::plan_step(const Job& job, const ShapeRecord& record,
+                                               const Layers& others) {
   std::vector<std::pair<Time, Footprint>> releases;
   const bool is_promised = promises_anything_;
   for (const TaskKey& key : state_.holdings.keys()) {
@@ -518,8 +523,9 @@ std::optional<Reservation> Promises::plan_step(const Job& job, const ShapeRecord
     auto plan = record.step->place(layers);
     if (!plan) continue;
     const bool on_gpus = !plan->tasks.front().slices.empty();
-    Reservation found{job.id, state_.aged(job), on_gpus ? plan->type : kNoType, releases[i].first,
-                      GangPlacement{}, View(state_.capacity)};
+    Reservation found{
+        job.id,          state_.aged(job),     on_gpus ? plan->type : kNoType, releases[i].first,
+        GangPlacement{}, View(state_.capacity)};
     for (const TaskPlacement& task : plan->tasks) after.take(footprint_of(*job.spec, task));
     for (const TaskPlacement& task : plan->tasks) {
       const NodeIndex node = *state_.capacity.index_of(task.node);

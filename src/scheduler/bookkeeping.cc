@@ -4,12 +4,12 @@
 #include "base/assert.h"
 #include "base/quantity_text.h"
 #include "model/task_groups.h"
-#include "scheduler/task_step.h"
 #include "scheduler/state.h"
+#include "scheduler/task_step.h"
 
 namespace tranche::scheduler {
 
-HeadKey head_key(const GroupKey& key, JobId job) { 
+HeadKey head_key(const GroupKey& key, JobId job) {
   return {-key.first, -int64_t{key.priority}, key.grows, key.expected, job};
 }
 
@@ -257,8 +257,8 @@ bool is_broken(const Job& job) {
   for (const Task& task : job.tasks) {
     const bool is_gone = task.phase == TaskPhase::exited;
     live += is_gone ? 0 : 1;
-    any_done = any_done ||
-               (is_gone && !task.never_executed && task.cause == ExitCause::exited && task.code == 0);
+    any_done =
+        any_done || (is_gone && !task.never_executed && task.cause == ExitCause::exited && task.code == 0);
   }
   if (live == 0) return false;
   if (job.failure && !spec.elastic) return true;

@@ -100,7 +100,8 @@ std::optional<StopReason> reason_to_stop(const Job& job, const State& state) {
   const SchedulerAction only = state.policy.only_action;
   const bool is_over = job.stale_until.is_set() && job.stale_until <= state.now &&
                        (only == SchedulerAction::all || only == SchedulerAction::stale_gang);
-  if (job.failure && is_broken(job) && (is_over || job.spec->gang_grace <= Duration{})) return StopReason::gang;
+  if (job.failure && is_broken(job) && (is_over || job.spec->gang_grace <= Duration{}))
+    return StopReason::gang;
   if (job.requeue_requested) return StopReason::requeued;
   if (is_over && is_broken(job)) return StopReason::stale;
   return std::nullopt;

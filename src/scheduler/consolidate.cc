@@ -82,7 +82,8 @@ class MoveSearch {
       start.started = start.jobs.front()->started.nanoseconds();
       starts.push_back(std::move(start));
     }
-    std::sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) { return a.rank() < b.rank(); });
+    std::sort(starts.begin(), starts.end(),
+              [](const Start& a, const Start& b) { return a.rank() < b.rank(); });
     return starts;
   }
 

@@ -85,7 +85,8 @@ void add_newer_spec(StateHash& hash, const JobSpec& spec) {
   hash.add(spec.topology.preferred);
   add_texts(hash, spec.nodes);
   for (const TaskGroup& group : spec.groups) {
-    for (const uint32_t value : {group.parent, group.tasks_min, group.tasks_max, group.groups_min, group.task.gpu.count})
+    for (const uint32_t value :
+         {group.parent, group.tasks_min, group.tasks_max, group.groups_min, group.task.gpu.count})
       hash.add(uint64_t{value});
     hash.add(static_cast<uint64_t>(group.task.gpu.kind));
     hash.add(group.task.gpu.compute.count());

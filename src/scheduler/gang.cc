@@ -22,10 +22,7 @@ template <class Visit>
 class Candidates {
  public:
   Candidates(const Search& search, const TypeChoice& choice, Visit& visit)
-      : view_(*search.layers.front()),
-        shape_(search.shape),
-        choice_(choice),
-        visit_(visit) {}
+      : view_(*search.layers.front()), shape_(search.shape), choice_(choice), visit_(visit) {}
 
   bool visit(uint32_t idle_at_least) {
     if (!view_.visit_without_buckets(visit_)) return false;

@@ -56,7 +56,7 @@ struct Search {
   const std::vector<TypeChoice>& choices;
   const Layers& layers;
   const Scores* scores = nullptr;
-  ScoreCache* cache = nullptr;  // used where the layers say no more than the capacity itself
+  ScoreCache* cache = nullptr;                 // used where the layers say no more than the capacity itself
   const std::vector<bool>* allowed = nullptr;  // by node; null: all
 };
 

@@ -17,8 +17,8 @@ Wide host_for_weight(const QueueTree& queues, const Queue& queue, int64_t other_
   };
   const HostAmount& host = queues.host();
   const HostAmount& used = queue.host_used;
-  const Wide larger = std::max(part(used.cpu.count(), host.memory.count()),
-                               part(used.memory.count(), host.cpu.count()));
+  const Wide larger =
+      std::max(part(used.cpu.count(), host.memory.count()), part(used.memory.count(), host.cpu.count()));
   return larger * wide(std::max<int64_t>(other_weight, 1));
 }
 

@@ -3,8 +3,8 @@
 //
 // At each level, first the queues that use less than their quota, then those below their fair share, then the
 // higher priority of the queue, then the smaller used / fair share (compared exactly), then the smaller part
-// of processors and host memory for its weight, then the smaller decayed use, then the earlier head job: never
-// the name.
+// of processors and host memory for its weight, then the smaller decayed use, then the earlier head job:
+// never the name.
 #pragma once
 
 #include <map>

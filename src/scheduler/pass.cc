@@ -209,7 +209,8 @@ bool Pass::try_next(GroupId id, const Job& job) {
   }
   if (!waiting.is_closed(shape)) {
     const int64_t duration = waiting.duration_class(group.job_class).duration;
-    switch (!may_start(job) ? trial_only(job, id) : try_job(job, id, may_take && entitlement.quota_anywhere())) {
+    switch (!may_start(job) ? trial_only(job, id)
+                            : try_job(job, id, may_take && entitlement.quota_anywhere())) {
       case Outcome::started:
         return false;
       case Outcome::kept_out:
@@ -227,8 +228,8 @@ bool Pass::try_next(GroupId id, const Job& job) {
         return false;
       case Outcome::no_room:
         if (consolidate(job, id)) return true;
-        // Where the tasks of a step may go is not known from the room of single nodes, so it is tried again in
-        // the next walk.
+        // Where the tasks of a step may go is not known from the room of single nodes, so it is tried again
+        // in the next walk.
         if (waiting.shape(shape).step != nullptr) {
           park(id, Parked::kept_out, kRootQueue);
         } else {
@@ -315,7 +316,8 @@ void Pass::start(const Job& job, const GangPlacement& plan) {
     // A task runs at most once per attempt: one that was taken away comes back as another.
     const auto& left = state_.find(id)->left;
     const bool again = std::find(left.begin(), left.end(), rank) != left.end();
-    commit_.decide(Start{{id, rank, again ? attempt + 1 : std::max(attempt, state_.find(id)->attempt)}, task.node,
+    commit_.decide(Start{{id, rank, again ? attempt + 1 : std::max(attempt, state_.find(id)->attempt)},
+                         task.node,
                          task.slices});
   }
   close_what_is_full();

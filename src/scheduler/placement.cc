@@ -142,7 +142,8 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
     const auto is_better = [&](const Option& a, const Option& b) {
       const int64_t a_slots = shape.gpu_count > 1 ? std::min(slots_of(a), left) : 0;
       const int64_t b_slots = shape.gpu_count > 1 ? std::min(slots_of(b), left) : 0;
-      return a_slots != b_slots ? a_slots > b_slots : a.preference(shape.spread_gpus) < b.preference(shape.spread_gpus);
+      return a_slots != b_slots ? a_slots > b_slots
+                                : a.preference(shape.spread_gpus) < b.preference(shape.spread_gpus);
     };
     TaskPlacement task{.node = home.id, .slices = {}};
     for (Option& option : options) option.taken = false;
@@ -174,9 +175,8 @@ uint64_t Shape::hash() const {
   uint64_t hash =
       mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40 |
                uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42);
-  for (const int64_t value :
-       {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid},
-                              static_cast<int64_t>(structure)}) {
+  for (const int64_t value : {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max},
+                              int64_t{uid}, static_cast<int64_t>(structure)}) {
     hash = mix_bits(hash ^ static_cast<uint64_t>(value));
   }
   for (const std::string* text : {&type, &pool}) {

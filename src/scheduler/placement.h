@@ -31,9 +31,9 @@ struct Shape {
   bool share_with_others = false;
   bool spread_nodes = false;  // to the emptiest node rather than to the fullest
   bool spread_gpus = false;   // fractions: to the emptiest GPU of the node
-  std::string type;  // as GpuRequest::type
-  std::string pool;  // "" is any
-  uint64_t structure = 0;  // not zero: of one job alone, which is placed by its step (task_step.h)
+  std::string type;           // as GpuRequest::type
+  std::string pool;           // "" is any
+  uint64_t structure = 0;     // not zero: of one job alone, which is placed by its step (task_step.h)
   auto operator<=>(const Shape&) const = default;
   uint64_t hash() const;
 };

@@ -29,10 +29,7 @@ void add_blockers(Proof& proof, const std::set<JobId>& jobs) {
 class Room {
  public:
   Room(const State& state, Promises& promises, const Job& job)
-      : state_(state),
-        promises_(promises),
-        job_(job),
-        shape_(telling_shape(state, job)) {}
+      : state_(state), promises_(promises), job_(job), shape_(telling_shape(state, job)) {}
 
   bool prove_drained(Proof& proof) const {
     // With all that takes work idle: if that is not enough, what is drained or failed is missing.

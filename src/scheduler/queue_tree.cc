@@ -179,8 +179,8 @@ const BitSet& QueueTree::uneven() {
     bool is_uneven = false;
     for (const QueueIndex child : queues_[index].children) {
       const Queue& queue = queues_[child];
-      const bool is_over = queue.staying - queue.entitled >= surplus_needed_ ||
-                           exceeds(queue.host_staying, queue.host_quota);
+      const bool is_over =
+          queue.staying - queue.entitled >= surplus_needed_ || exceeds(queue.host_staying, queue.host_quota);
       const bool is_under = queue.guaranteed && queue.staying < std::min(*queue.guaranteed, queue.demand);
       is_uneven = is_uneven || is_over || is_under;
     }

@@ -78,7 +78,7 @@ struct Queue {
   std::map<HeadKey, GroupId> heads;  // the first ready job of each of its groups
   // The same as if nothing were expected; kept only where the policy tries the shortest first.
   std::map<HeadKey, GroupId> heads_by_arrival;
-  uint32_t jobs_waiting = 0;         // of this queue alone
+  uint32_t jobs_waiting = 0;  // of this queue alone
   uint32_t jobs_running = 0;
   std::vector<JobId> running;  // jobs of this queue alone that hold something and go on; in no order
   std::map<int32_t, uint32_t> running_priorities;  // of them, the preemptible ones

@@ -48,8 +48,8 @@ struct Victim {
   QueueIndex own_side = kRootQueue;  // `a` of the header
   QueueIndex side = kRootQueue;      // `b` of it
   bool by_quota = false;             // a reclaim of quota took it
-  // For a claim without GPUs, those without GPUs first; furthest over its share first, then low priority, then
-  // the shortest time lost.
+  // For a claim without GPUs, those without GPUs first; furthest over its share first, then low priority,
+  // then the shortest time lost.
   std::tuple<bool, int64_t, int32_t, int64_t, JobId> rank;
 };
 
@@ -92,7 +92,8 @@ class VictimSearch {
   bool keeps_bounds() const {
     for (const QueueIndex at : state_.queues.path_to_root(key_.queue)) {
       const Queue& queue = state_.queues.at(at);
-      const MilliGpu after = queue.staying + promises_.planned().at(at) - removed_.at(at) + entitlement_.charge();
+      const MilliGpu after =
+          queue.staying + promises_.planned().at(at) - removed_.at(at) + entitlement_.charge();
       if (queue.limit && after > *queue.limit) return false;
       if (!key_.preemptible && queue.quota &&
           queue.used_not_preemptible + entitlement_.charge() > *queue.quota)
@@ -347,8 +348,8 @@ class VictimSearch {
       const int64_t useful = std::min(tasks, wanted);
       int32_t highest = std::numeric_limits<int32_t>::min();
       for (const Victim& victim : victims) highest = std::max(highest, victim.job->spec->priority);
-      return std::tuple(highest, cost / useful, victims.empty() ? decltype(Victim::rank){} : victims.front().rank,
-                        node);
+      return std::tuple(highest, cost / useful,
+                        victims.empty() ? decltype(Victim::rank){} : victims.front().rank, node);
     }
   };
 
@@ -549,8 +550,8 @@ class VictimSearch {
     return eviction(chosen, std::move(*plan));
   }
 
-  // Room alone is not enough where a bound of a queue would be passed: then those of that queue have to go, the
-  // best taken first, wherever they are.
+  // Room alone is not enough where a bound of a queue would be passed: then those of that queue have to go,
+  // the best taken first, wherever they are.
   void relieve_bounds(std::vector<Victim>& chosen, View& room) {
     if (keeps_bounds()) return;
     std::vector<Victim> candidates;

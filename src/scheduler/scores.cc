@@ -50,8 +50,7 @@ void Scores::learn_tasks(const TaskRequest& task, uint64_t tasks) {
     asked.jobs += tasks;
     return;
   }
-  if (asked_.size() < kAskedMost)
-    asked_.push_back({gpu.count, milli, task.cpu.count(), gpu.type, tasks});
+  if (asked_.size() < kAskedMost) asked_.push_back({gpu.count, milli, task.cpu.count(), gpu.type, tasks});
 }
 
 void Scores::settle(const Capacity& capacity) {

@@ -64,8 +64,8 @@ struct Job {
   std::optional<StopReason> stop_reason;  // of this attempt
   std::optional<JobState> failure;        // of the first task of this attempt that failed by itself
   std::optional<StopReason> requeued_for;
-  std::vector<Task> tasks;                 // of this attempt, in order of start: by rank, if it is not elastic
-  std::vector<uint32_t> left;              // ranks of an elastic job that were taken from it in this attempt
+  std::vector<Task> tasks;     // of this attempt, in order of start: by rank, if it is not elastic
+  std::vector<uint32_t> left;  // ranks of an elastic job that were taken from it in this attempt
   uint32_t place_in_running = UINT32_MAX;  // in its queue's list
 
   bool is_waiting() const { return state == JobState::pending || state == JobState::held; }

@@ -57,7 +57,8 @@ TaskStep::TaskStep(std::shared_ptr<const JobSpec> spec, const Policy& policy,
       part.preferred = domains_of(listed.topology->preferred, policy, nodes, capacity);
     if (!listed.has_tasks()) continue;
     for (const uint32_t rank : ranks_) {
-      if (rank >= listed.first_rank && rank - listed.first_rank < listed.tasks_max) part.ranks.push_back(rank);
+      if (rank >= listed.first_rank && rank - listed.first_rank < listed.tasks_max)
+        part.ranks.push_back(rank);
     }
     part.shape = shape_of(leaf_spec(*spec_, listed, static_cast<uint32_t>(part.ranks.size())), policy);
     part.choices = choices_for(part.shape, capacity);
@@ -193,7 +194,8 @@ class TaskStep::Placer {
               [](const Candidate& a, const Candidate& b) { return a.rank() < b.rank(); });
     for (const Candidate& candidate : order) {
       std::vector<bool> narrowed = filter;
-      for (NodeIndex n = 0; n < domains.size(); ++n) narrowed[n] = narrowed[n] && domains[n] == candidate.domain;
+      for (NodeIndex n = 0; n < domains.size(); ++n)
+        narrowed[n] = narrowed[n] && domains[n] == candidate.domain;
       const size_t before = placed_.size();
       if (place(narrowed)) return true;
       placed_.resize(before);
@@ -281,8 +283,8 @@ std::shared_ptr<const TaskStep> next_step_of(const State& state, const Job& job)
   const TaskGroups groups(*job.spec);
   TaskGroups::Ranks ranks = held.empty() ? groups.missing(running) : groups.next_step(running);
   if (ranks.empty()) return nullptr;
-  return std::make_shared<const TaskStep>(job.spec, state.policy, state.nodes, state.capacity, std::move(ranks),
-                                          std::move(held));
+  return std::make_shared<const TaskStep>(job.spec, state.policy, state.nodes, state.capacity,
+                                          std::move(ranks), std::move(held));
 }
 
 TaskStep first_step_of(const State& state, std::shared_ptr<const JobSpec> spec, const Capacity& idle) {
