@@ -15,6 +15,7 @@
 #include <string>
 
 #include "arbiter/server.h"
+#include "base/service_ready.h"
 
 namespace tranche::arbiter {
 namespace {
@@ -60,6 +61,7 @@ int run(const std::string& run_folder, int ready_file, bool personal) {
     return 1;
   }
   Server server(std::move(control), ::geteuid(), run_folder + "/guard/contexts", personal ? ::geteuid() : 0);
+  tell_service_manager_ready();
   if (ready_file >= 0) {
     static_cast<void>(!::write(ready_file, "ready\n", 6));
     ::close(ready_file);

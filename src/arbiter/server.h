@@ -6,6 +6,7 @@
 // alone frees nothing.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +39,7 @@ class Server {
   struct Connection;
   using Key = std::tuple<uint64_t, uint32_t, uint32_t>;
   using Callback = std::function<void(uint32_t events)>;
+  using Uuid = std::array<uint8_t, 16>;
 
   void watch(int file, Callback callback);
   void forget(int file);
@@ -48,7 +50,8 @@ class Server {
   int32_t register_task(uint32_t uid, ReceivedPacket& packet);
   int32_t set_limit(const ReceivedPacket& packet);
   int32_t forget_task(const ReceivedPacket& packet);
-  uint32_t send_usage(int socket, uint64_t id);
+  int32_t set_board(const ReceivedPacket& packet);
+  uint32_t send_usage(int socket, const ReceivedPacket& packet);
 
   void accept_guard(Task& task);
   void serve_guard(Task& task, int socket);
@@ -60,6 +63,7 @@ class Server {
   void watch_process(Task& task, uint32_t slot, OwnedFile process);
   void on_process_gone(Task& task, uint32_t slot);
   void end_task(Key key);
+  void join_board(TaskLedger& ledger, uint32_t gpu);
 
   OwnedFile epoll_;
   OwnedFile control_;
@@ -68,6 +72,7 @@ class Server {
   uint32_t registrar_uid_;
   std::unordered_map<int, std::shared_ptr<Callback>> callbacks_;
   std::unordered_map<int, std::pair<OwnedFile, uint32_t>> control_peers_;
+  std::map<Uuid, Board> boards_;  // outlive the tasks
   std::map<Key, std::unique_ptr<Task>> tasks_;
   std::unordered_map<uint32_t, uint32_t> connections_of_user_;
 };

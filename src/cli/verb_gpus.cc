@@ -60,6 +60,7 @@ std::string holders_text(const api::GpuStatus& gpu) {
     text += (text.empty() ? "" : "; ") + fault.text + jobs + (jobs.empty() ? "" : ")") + ", " +
             format_duration(fault.age) + " ago";
   }
+  if (gpu.let_go) text += std::string(text.empty() ? "" : "; ") + "let go: it can be reset now";
   if (gpu.whole_only) text += std::string(text.empty() ? "" : "; ") + "virtual, given whole only";
   return text;
 }

@@ -229,6 +229,7 @@ void describe(Visitor& v, Of<NodeRemoved>) {
 template <class Visitor>
 void describe(Visitor& v, Of<GpuAdded>) {
   v.required("gpu", &GpuAdded::gpu);
+  v.optional("drained", &GpuAdded::drained, kSentence);
 }
 template <class Visitor>
 void describe(Visitor& v, Of<GpuRemoved>) {
@@ -239,6 +240,12 @@ void describe(Visitor& v, Of<HealthChanged>) {
   v.required("gpu", &HealthChanged::gpu, kSmallId);
   v.required("health", &HealthChanged::health);
   v.optional("reason", &HealthChanged::reason, kSentence);
+}
+template <class Visitor>
+void describe(Visitor& v, Of<GpuFaulted>) {
+  v.required("gpu", &GpuFaulted::gpu, kSmallId);
+  v.required("xid", &GpuFaulted::xid, kCount32);
+  v.optional("jobs", &GpuFaulted::jobs, List{limits::kListItems, kId});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<GpuDrained>) {
@@ -267,16 +274,20 @@ template <class Visitor>
 void describe(Visitor& v, Of<JobCancelled>) {
   v.required("job", &JobCancelled::job, kId);
   v.required("by", &JobCancelled::by, kName);
+  v.optional("reason", &JobCancelled::reason, kSentence);
+  v.optional("more", &JobCancelled::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobHeld>) {
   v.required("job", &JobHeld::job, kId);
   v.required("by", &JobHeld::by, kName);
+  v.optional("more", &JobHeld::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobReleased>) {
   v.required("job", &JobReleased::job, kId);
   v.required("by", &JobReleased::by, kName);
+  v.optional("more", &JobReleased::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobUpdated>) {
@@ -296,6 +307,7 @@ template <class Visitor>
 void describe(Visitor& v, Of<JobRequeued>) {
   v.required("job", &JobRequeued::job, kId);
   v.required("by", &JobRequeued::by, kName);
+  v.optional("reason", &JobRequeued::reason, kSentence);
 }
 template <class Visitor>
 void describe(Visitor& v, Of<TaskStarted>) {

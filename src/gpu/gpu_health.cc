@@ -11,10 +11,10 @@ constexpr uint32_t kSlowedUntilDegraded = 5;
 
 }  // namespace
 
-void GpuHealthJudge::judge(Health health, std::string reason) {
+void GpuHealthJudge::judge(Health health, std::string reason, bool needs_reset) {
   good_ = 0;
   if (judged_.health == health) return;  // the first reason stays: it is where it began
-  judged_ = {health, std::move(reason)};
+  judged_ = {health, std::move(reason), needs_reset, false};
 }
 
 // What is held against it goes before what readings say: it names the cause.
@@ -42,7 +42,7 @@ void GpuHealthJudge::judge_reading(const Evidence& evidence) {
                  "the GPU has fallen off the bus; look for Xid in the kernel log and reboot the machine");
   }
   if (evidence.code == nvml::Code::reset_required || evidence.recovery_action.value_or(0) != 0) {
-    return judge(Health::failed, "the driver asks for a reset of the GPU (nvidia-smi --gpu-reset)");
+    return judge(Health::failed, "the driver asks for a reset of the GPU (nvidia-smi --gpu-reset)", true);
   }
   if (evidence.rows_failure) {
     return judge(Health::failed, "row remapping has failed; the GPU's memory needs service");
@@ -93,7 +93,10 @@ std::optional<GpuHealthJudge::Verdict> GpuHealthJudge::fallen(std::string reason
 std::optional<GpuHealthJudge::Verdict> GpuHealthJudge::hold(Hold cause, Health health, std::string reason) {
   auto& held = holds_[static_cast<size_t>(cause)];
   if (cause == Hold::xid) recommended_nothing_ = 0;
-  if (!held || held->health < health) held = {health, std::move(reason)};  // the first of its kind stays
+  const bool of_the_driver = cause != Hold::xid;
+  if (!held || held->health < health) {  // the first of its kind stays
+    held = {health, std::move(reason), !of_the_driver && health == Health::failed, of_the_driver};
+  }
   return publish();
 }
 

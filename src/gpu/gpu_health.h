@@ -22,7 +22,9 @@ class GpuHealthJudge {
  public:
   struct Verdict {
     Health health = Health::ok;
-    std::string reason;  // a sentence; empty when ok
+    std::string reason;          // a sentence; empty when ok
+    bool needs_reset = false;    // the GPU answers and must be reset before it is used
+    bool of_the_driver = false;  // the GPU itself may be well
   };
 
   // What a reading says of the GPU itself.
@@ -54,7 +56,7 @@ class GpuHealthJudge {
 
  private:
   void judge_reading(const Evidence& evidence);
-  void judge(Health health, std::string reason);
+  void judge(Health health, std::string reason, bool needs_reset = false);
   std::optional<Verdict> publish();
 
   Verdict judged_;                                      // by readings and silences

@@ -74,5 +74,20 @@ TEST(GpuHealthJudge, RowsThatCannotBeRemappedFailTheGpu) {
   EXPECT_EQ(judge.reading(failed)->health, Health::failed);
 }
 
+TEST(GpuHealthJudge, WhoseTroubleItIsDecidesWhatIsDone) {
+  GpuHealthJudge judge;
+  Evidence asks;
+  asks.recovery_action = 1;
+  EXPECT_TRUE(judge.reading(asks)->needs_reset) << "the driver says so";
+  GpuHealthJudge other;
+  EXPECT_TRUE(other.hold(GpuHealthJudge::Hold::xid, Health::failed, "XID 95: x")->needs_reset);
+  GpuHealthJudge driver;
+  const auto mismatch = driver.hold(GpuHealthJudge::Hold::driver, Health::failed, "reboot needed");
+  EXPECT_FALSE(mismatch->needs_reset) << "to let it go would lose the last process that the driver serves";
+  EXPECT_TRUE(mismatch->of_the_driver);
+  GpuHealthJudge silent;
+  EXPECT_FALSE(silent.silent("stuck")->needs_reset) << "its call holds it anyway";
+}
+
 }  // namespace
 }  // namespace tranche

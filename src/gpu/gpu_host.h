@@ -106,7 +106,10 @@ struct XidEvent {
 struct GpuStatus {
   std::optional<GpuReading> reading;  // the last good one, however old; nullopt before the first
   Health health = Health::ok;
-  std::string health_reason;  // a sentence; empty while ok
+  std::string health_reason;   // a sentence; empty while ok
+  bool needs_reset = false;    // failed, and the GPU answers: by an XID, or the driver asks for a reset
+  bool of_the_driver = false;  // not the GPU's own trouble: the driver lets nobody in, or nodes are missing
+  bool let_go = false;         // see let_go()
 };
 
 // How the source of the readings itself does.
@@ -148,6 +151,12 @@ class GpuHost {
   // What the log of an earlier run says of a GPU in this boot: an XID after which it must not be used. After
   // discover().
   virtual void remember_xid(uint32_t index, uint64_t code) = 0;
+
+  // Holds the GPU no longer, so that it can be reset; it is looked at now and then, for a moment, to see
+  // whether it is well again, and gives no periodic readings. Nothing happens where the GPU cannot be let go
+  // now: ask again at its next reading. take_up(): it is read again, after it was described anew.
+  virtual void let_go(uint32_t index) = 0;
+  virtual void take_up(uint32_t index) = 0;
 
   // The last known state; nullptr for an index that discover() did not report. Valid until the next return
   // to the reactor.

@@ -59,7 +59,11 @@ void NvmlHost::start_sampler() {
     arguments.insert(arguments.end(), {"--skip-index", std::to_string(index)});
   }
   for (const auto& [index, device] : devices_) {
-    if (device.skipped) arguments.insert(arguments.end(), {"--skip-uuid", device.gpu.uuid});
+    if (device.let_go_index) {
+      arguments.insert(arguments.end(), {"--skip-index", std::to_string(*device.let_go_index)});
+    } else if (device.skipped) {
+      arguments.insert(arguments.end(), {"--skip-uuid", device.gpu.uuid});
+    }
   }
   arriving_gpus_.clear();
   arriving_problems_.clear();
@@ -231,18 +235,19 @@ void NvmlHost::adopt_first_inventory() {
 }
 
 void NvmlHost::adopt_later_inventory() {
+  if (take_up_if_renumbered()) return;
   bool changed = inventory_.driver_version != arriving_driver_version_;
   inventory_.driver_version = arriving_driver_version_;
   for (auto& [index, device] : devices_) {
     device.sampler_index.reset();
     device.answered_at = now();
-    device.layout.reset();
+    if (!device.let_go_index) device.layout.reset();
     for (const sampler::Gpu& message : arriving_gpus_) {
       if (sampler::field_text(message.uuid) != device.gpu.uuid) continue;
       device.sampler_index = message.index;
       changed = adopt_change(device, message) || changed;
     }
-    if (device.sampler_index) continue;
+    if (device.sampler_index || device.let_go_index) continue;
     // Not described, for a reason that is given, or not there at all. The driver's numbers are the same as
     // long as no GPU has gone, which is when they are needed here.
     const auto problem = std::find_if(
@@ -317,7 +322,6 @@ void NvmlHost::reading_arrived(const sampler::Reading& message) {
   if (phase_ != Phase::kSampling || device == nullptr) return;
   device->answered_at = now();
   if (!device->skipped) device->stuck_reason.clear();
-  const auto code = static_cast<nvml::Code>(message.code);
   const std::string call(nvml::call_name(static_cast<nvml::Call>(message.call)));
   GpuReading reading = reading_of(*device, message);
 
@@ -331,15 +335,7 @@ void NvmlHost::reading_arrived(const sampler::Reading& message) {
     return finish_check(message.header.id, std::move(reading));
   }
   if (reading.memory_used || reading.processes) device->status.reading = std::move(reading);
-  apply(*device, device->judge.reading({.code = code,
-                                        .call = call,
-                                        .clocks_event_reasons = message.clocks_event_reasons,
-                                        .rows_pending = message.rows_pending != 0,
-                                        .rows_failure = message.rows_failure != 0,
-                                        .recovery_action = (message.known & sampler::kKnownRecovery) != 0
-                                                               ? std::optional(message.recovery_action)
-                                                               : std::nullopt}));
-  judge_nodes(*device, message.nodes_missing, message.known);
+  judge_reading(*device, message);
   if (device->judge.verdict().health == Health::ok) device->retry_delay = options_.retry_delay_min;
   // Now that one has answered, those that are not asked because they had hung are known to be alone in it.
   for (auto& [index, other] : devices_) {
@@ -352,10 +348,25 @@ void NvmlHost::reading_arrived(const sampler::Reading& message) {
   if (reading_arrived_callback_) reading_arrived_callback_(index);
 }
 
+void NvmlHost::judge_reading(Device& device, const sampler::Reading& message) {
+  apply(device,
+        device.judge.reading({.code = static_cast<nvml::Code>(message.code),
+                              .call = std::string(nvml::call_name(static_cast<nvml::Call>(message.call))),
+                              .clocks_event_reasons = message.clocks_event_reasons,
+                              .rows_pending = message.rows_pending != 0,
+                              .rows_failure = message.rows_failure != 0,
+                              .recovery_action = (message.known & sampler::kKnownRecovery) != 0
+                                                     ? std::optional(message.recovery_action)
+                                                     : std::nullopt}));
+  judge_nodes(device, message.nodes_missing, message.known);
+}
+
 void NvmlHost::apply(Device& device, std::optional<GpuHealthJudge::Verdict> verdict) {
   if (!verdict) return;
   device.status.health = verdict->health;
   device.status.health_reason = verdict->reason;
+  device.status.needs_reset = verdict->needs_reset;
+  device.status.of_the_driver = verdict->of_the_driver;
   if (health_changed_) health_changed_(device.gpu.index, verdict->health, verdict->reason);
 }
 
@@ -385,6 +396,7 @@ void NvmlHost::check_now(uint32_t index, CheckCallback done) {
   const auto found = devices_.find(index);
   if (found == devices_.end()) return refuse(ErrorCode::not_found, "there is no " + name_of(index));
   Device& device = found->second;
+  if (device.let_go_index) return refuse(ErrorCode::unavailable, name_of(index) + " is let go for a reset");
   if (!device.stuck_reason.empty()) return refuse(ErrorCode::unavailable, device.stuck_reason);
   if (phase_ != Phase::kSampling || !device.sampler_index) {
     return refuse(ErrorCode::unavailable, name_of(index) + " cannot be asked now: " +

@@ -8,6 +8,9 @@
 // ends, is started again with growing delays. If killed samplers cannot end (a thread is uninterruptible in
 // the kernel), a few are tolerated and then no more are started until one goes.
 //
+// How a GPU is let go. NVML holds the GPUs whose handles a process has asked for, until it ends: so the
+// sampler is started again and does not ask for that one. The driver probe looks at it in passing.
+//
 // How a change from outside is met. Each reading carries a fingerprint of the GPU's minor number and MIG
 // layout; when it differs, the sampler is started again and describes everything anew. Whether the driver
 // still lets new programs in is asked by a process that comes and goes (DriverProbe).
@@ -59,6 +62,8 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   void look_again() override;
   void absolve(uint32_t index) override;
   void remember_xid(uint32_t index, uint64_t code) override;
+  void let_go(uint32_t index) override;
+  void take_up(uint32_t index) override;
   void on_xid(XidCallback happened) override { xid_happened_ = std::move(happened); }
   void on_inventory(std::function<void()> changed) override { inventory_changed_ = std::move(changed); }
   void on_health(HealthCallback changed) override { health_changed_ = std::move(changed); }
@@ -80,6 +85,7 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
     Duration answered_at;                   // of the newest reading from the running sampler
     bool skipped = false;                   // the running sampler does not ask it
     bool blame_confirmed = false;           // others have answered since it is skipped
+    std::optional<uint32_t> let_go_index;   // the driver's index of a GPU that is let go
     std::string stuck_reason;               // why it is skipped or does not answer; empty: it is asked
     Duration retry_delay;
     Reactor::Handle retry;
@@ -116,6 +122,11 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   void note_layout(Device& device, const sampler::Reading& message);
   void judge_nodes(Device& device, uint32_t nodes_missing, uint32_t known);
   void judge_job_fault(Device& device);
+  void judge_reading(Device& device, const sampler::Reading& message);
+  // The driver's numbers have moved since GPUs were let go: all are taken up again, and no other is
+  // misjudged.
+  bool take_up_if_renumbered();
+  void looked(const DriverProbe::Look& look);
   void arm_probe();
   void driver_answered(const DriverProbe::Answer& answer);
   std::vector<std::string> sampler_arguments() const;

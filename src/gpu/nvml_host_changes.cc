@@ -111,7 +111,11 @@ void NvmlHost::look_again() {
   // One that cannot be ended would not be the last: whether new programs get in is known then.
   if (!discovered_ || reaper_.waiting() > 0 || now() < probe_not_before_) return;
   probe_not_before_ = now() + kProbePause;
-  probe_.start(options_.sampler_program, sampler_arguments(), options_.inventory_call_deadline,
+  std::vector<uint32_t> look_at;
+  for (const auto& [index, device] : devices_) {
+    if (device.let_go_index) look_at.push_back(*device.let_go_index);
+  }
+  probe_.start(options_.sampler_program, sampler_arguments(), options_.inventory_call_deadline, look_at,
                [this](const DriverProbe::Answer& answer) { driver_answered(answer); });
 }
 
@@ -122,9 +126,10 @@ void NvmlHost::driver_answered(const DriverProbe::Answer& answer) {
                       ? device.judge.release(GpuHealthJudge::Hold::driver)
                       : device.judge.hold(GpuHealthJudge::Hold::driver, Health::failed, answer.problem));
   }
+  for (const DriverProbe::Look& look : answer.looks) looked(look);
   if (!answer.problem.empty() || phase_ != Phase::kSampling) return;
   const bool lacks_one = std::any_of(devices_.begin(), devices_.end(), [](const auto& entry) {
-    return !entry.second.sampler_index.has_value();
+    return !entry.second.sampler_index && !entry.second.let_go_index;
   });
   // Also when a GPU that was gone may be back: the newcomer sees as many as there are.
   if (!lacks_one) gone_retry_delay_ = Duration(0);

@@ -89,8 +89,9 @@ void NvmlHost::judge_sampling_progress(const sampler::Progress& message) {
   const std::string reason = stuck_text(first->device->gpu.index, first->call, now() - first->entered);
   absolve_unconfirmed();
   // The last one that is asked goes on being asked, by the next sampler: there is nobody else to go on with.
-  const auto asked = std::count_if(devices_.begin(), devices_.end(),
-                                   [](const auto& entry) { return !entry.second.skipped; });
+  const auto asked = std::count_if(devices_.begin(), devices_.end(), [](const auto& entry) {
+    return !entry.second.skipped && !entry.second.let_go_index;
+  });
   if (asked > 1) skip(*first->device, reason);
   restart(reason, false);
 }

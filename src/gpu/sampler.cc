@@ -139,6 +139,9 @@ void Sampler::take_inventory() {
   nvml::NvmlCaller nvml(*library_, in_flight);
   const std::string problem = start_driver(nvml, inventory);
   if (!problem.empty() || options_.probe) {
+    for (const uint32_t index : options_.look_at) {
+      if (problem.empty() && index < inventory.gpu_count) look_at(nvml, index);
+    }
     sampler::set_field(inventory.problem, problem);
     return send(inventory, sampler::Kind::inventory, 0, false);
   }
@@ -214,6 +217,23 @@ void Sampler::describe(nvml::NvmlCaller& nvml, uint32_t index, Found& found) {
   problem.code = static_cast<int32_t>(code);
   problem.call = static_cast<uint32_t>(call);
   found.problems.push_back(problem);
+}
+
+void Sampler::look_at(nvml::NvmlCaller& nvml, uint32_t index) {
+  const auto device = nvml.device(index);
+  if (!device.ok()) return;
+  const auto uuid = nvml.uuid(device.value);
+  if (!uuid.ok()) return;
+  auto gpu = std::make_unique<sampler::Gpu>();
+  gpu->index = index;
+  sampler::set_field(gpu->uuid, uuid.value);
+  auto reading = std::make_unique<sampler::Reading>();
+  reading->gpu = index;
+  reading->taken_at = boot_nanoseconds();
+  read_device(nvml, device.value, options_.roots, true, *reading);
+  send(*gpu, sampler::Kind::gpu, 0, false);
+  send(*reading, sampler::Kind::reading, 0, false,
+       offsetof(sampler::Reading, processes) + reading->process_count * sizeof(sampler::Process));
 }
 
 void Sampler::describe_links(nvml::NvmlCaller& nvml, Found& found) {

@@ -27,6 +27,7 @@ struct SamplerOptions {
   std::set<uint32_t> skip_indices;   // not even described
   std::set<std::string> skip_uuids;  // asked for nothing but its UUID until `resume`
   bool probe = false;                // only whether the driver lets a new process in, then nothing more
+  std::set<uint32_t> look_at;        // of a probe: GPUs to read once on the way
 };
 
 class Sampler {
@@ -60,6 +61,8 @@ class Sampler {
   // Returns why there is no inventory; empty if there is one.
   std::string start_driver(nvml::NvmlCaller& nvml, sampler::Inventory& inventory);
   void describe(nvml::NvmlCaller& nvml, uint32_t index, Found& found);
+  // One reading of a GPU, told before the inventory: `gpu` with its UUID alone, then the reading.
+  void look_at(nvml::NvmlCaller& nvml, uint32_t index);
   void describe_links(nvml::NvmlCaller& nvml, Found& found);
   void describe_mig(nvml::NvmlCaller& nvml, Found& found);
   void send_inventory(sampler::Inventory& inventory, Found& found);

@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kHelp =
     "Usage: tranche-sampler --socket FD [--library-dir DIR] [--period-ms N] [--progress-ms N]\n"
     "                       [--proc-root DIR] [--sysfs-root DIR] [--dev-root DIR] [--probe 1]\n"
-    "                       [--skip-index N]... [--skip-uuid UUID]...\n"
+    "                       [--skip-index N]... [--skip-uuid UUID]... [--look-at N]...\n"
     "Reads NVML for tranched, which starts it with a socket as descriptor FD. It ends when the socket "
     "closes.\n";
 
@@ -49,6 +49,9 @@ Result<void> apply(SamplerOptions& options, std::string_view name, std::string_v
   } else if (name == "--skip-index") {
     TRY_ASSIGN(const int64_t index, parse_number(name, value, 0, sampler::kGpusMax - 1));
     options.skip_indices.insert(static_cast<uint32_t>(index));
+  } else if (name == "--look-at") {
+    TRY_ASSIGN(const int64_t index, parse_number(name, value, 0, sampler::kGpusMax - 1));
+    options.look_at.insert(static_cast<uint32_t>(index));
   } else if (name == "--library-dir") {
     options.library_dir = value;
   } else if (name == "--proc-root") {

@@ -161,7 +161,7 @@ GpuSourceStatus SimulatedHost::source() const {
 }
 
 bool SimulatedHost::answers(const Device& device) const {
-  return !all_hanging_ && !device.hanging && device.injected_health != Health::lost;
+  return !all_hanging_ && !device.hanging && !device.status.let_go && device.injected_health != Health::lost;
 }
 
 GpuReading SimulatedHost::read(const Device& device) const {
@@ -208,7 +208,8 @@ void SimulatedHost::update_health(Device& device) {
   std::string reason = device.injected_reason;
   const Duration silent = reactor_.clock().since_boot() - device.answered_at;
   // When nothing answers at all, that says something of the driver and nothing of this GPU.
-  if (health != Health::lost && !all_hanging_ && silent >= options_.silence_until_failed) {
+  if (health != Health::lost && !all_hanging_ && !device.status.let_go &&
+      silent >= options_.silence_until_failed) {
     health = Health::failed;
     reason = "GPU " + std::to_string(device.gpu.index) + " has stopped answering while others answer";
   }
@@ -216,6 +217,7 @@ void SimulatedHost::update_health(Device& device) {
   if (health == device.status.health) return;
   device.status.health = health;
   device.status.health_reason = reason;
+  device.status.needs_reset = health == Health::failed && xid_of_reason(reason).has_value();
   if (health_changed_) health_changed_(device.gpu.index, health, reason);
 }
 
@@ -276,6 +278,18 @@ void SimulatedHost::report_xid(uint32_t index, uint64_t code) {
 void SimulatedHost::remember_xid(uint32_t index, uint64_t code) {
   const Health health = xid_health(code);
   if (health == Health::degraded || health == Health::failed) set_health(index, health, xid_reason(code));
+}
+
+void SimulatedHost::let_go(uint32_t index) {
+  Device* const device = find(index);
+  if (device != nullptr && answers(*device)) device->status.let_go = true;
+}
+
+void SimulatedHost::take_up(uint32_t index) {
+  Device* const device = find(index);
+  if (device == nullptr || !device->status.let_go) return;
+  device->status.let_go = false;
+  device->answered_at = reactor_.clock().since_boot();
 }
 
 void SimulatedHost::absolve(uint32_t index) {

@@ -37,6 +37,8 @@ class SimulatedHost final : public GpuHost {
   void look_again() override {}
   void absolve(uint32_t index) override;
   void remember_xid(uint32_t index, uint64_t code) override;
+  void let_go(uint32_t index) override;
+  void take_up(uint32_t index) override;
   void on_xid(XidCallback happened) override { xid_happened_ = std::move(happened); }
   void on_inventory(std::function<void()> changed) override { inventory_changed_ = std::move(changed); }
   void on_health(HealthCallback changed) override { health_changed_ = std::move(changed); }

@@ -16,7 +16,7 @@
 
 #include "wire/guard.h"
 
-enum { WAIT_MS = 1000, TRY_AGAIN_MS = 100 };
+enum { WAIT_MS = 1000, TRY_AGAIN_MS = 100, LENT_PAUSE_MS = 10 };
 
 static struct {
   pthread_mutex_t mutex;  // one question at a time
@@ -244,7 +244,16 @@ static bool take_granted(uint64_t* word, uint64_t units) {
 static bool ask_for_more(int gpu, uint64_t bytes) {
   struct tranche_guard_lease question = {.gpu = (uint32_t)gpu, .need_bytes = bytes};
   struct tranche_guard_answer answer;
-  return ask(&question, sizeof question, TRANCHE_GUARD_LEASE, &answer, sizeof answer) && answer.status == 0;
+  const int error = errno;
+  // What is promised to this task is lent to another, which is told to give it back, and ended if it does
+  // not: that takes as long as the policy says, and refusing meanwhile would break the promise.
+  for (;;) {
+    if (!ask(&question, sizeof question, TRANCHE_GUARD_LEASE, &answer, sizeof answer)) return false;
+    if (answer.status != EAGAIN) return answer.status == 0;
+    const struct timespec pause = {0, LENT_PAUSE_MS * 1000000};
+    nanosleep(&pause, 0);
+    errno = error;
+  }
 }
 
 bool lease_take(int gpu, uint64_t bytes) {
@@ -299,6 +308,10 @@ void lease_usage(int gpu, struct Usage* usage) {
   if (ask(&question, sizeof question, TRANCHE_GUARD_USAGE, &answer, sizeof answer)) {
     usage->limit = answer.limit_bytes;
     usage->charged = answer.charged_bytes;
+    const uint64_t left = usage->limit - (usage->charged < usage->limit ? usage->charged : usage->limit);
+    // An arbiter of an older release does not say it.
+    const bool told = answer.header.size >= sizeof answer;
+    usage->available = told && answer.available_bytes < left ? answer.available_bytes : left;
     self.welcome.gpus[gpu].limit_bytes = answer.limit_bytes;
     return;
   }
@@ -308,6 +321,7 @@ void lease_usage(int gpu, struct Usage* usage) {
   const uint64_t unused = ((word >> 32) - (word & UINT32_MAX)) * TRANCHE_GUARD_UNIT;
   usage->limit = self.welcome.gpus[gpu].limit_bytes;
   usage->charged = usage->limit - (unused < usage->limit ? unused : usage->limit);
+  usage->available = usage->limit - usage->charged;
 }
 
 uint64_t lease_context_bytes(int gpu) { return self.welcome.gpus[gpu].context_bytes; }

@@ -12,7 +12,8 @@
 
 struct Usage {
   uint64_t limit;
-  uint64_t charged;  // by all processes of the task
+  uint64_t charged;    // by all processes of the task
+  uint64_t available;  // what may be taken now, at most limit - charged
 };
 
 enum {

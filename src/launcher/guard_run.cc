@@ -57,7 +57,7 @@ bool parse_uuid(const char* text, size_t length, uint8_t (&uuid)[16]) {
     char* rest = nullptr;
     const unsigned long value = std::strtoul(digit, &rest, 16);
     if (*rest != '\0' || digits == 32) return false;
-    uuid[digits / 2] = static_cast<uint8_t>(uuid[digits / 2] << 4 | value);
+    uuid[digits / 2] = static_cast<uint8_t>(static_cast<unsigned long>(uuid[digits / 2]) << 4 | value);
     ++digits;
   }
   return digits == 32;

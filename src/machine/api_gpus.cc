@@ -50,12 +50,15 @@ void ApiServer::undrain(Call& call) {
                 "only operators may put a GPU back: ask one");
   }
   auto responder = std::make_shared<Responder>(std::move(call.responder));
-  Engine::Attachment attachment;
-  attachment.durable = [this, responder] {
-    responder->respond(json_response(200, api::encode(gpu_list(view_source()))));
-  };
-  parts_.engine.record(GpuUndrained{*gpu, call.caller.user}, std::move(attachment));
-  parts_.gpus.absolve(*gpu);
+  parts_.gpus.open(*gpu, [this, responder, id = *gpu, by = call.caller.user](const Result<void>& opened) {
+    if (!opened) return responder->respond(opened.error());
+    Engine::Attachment attachment;
+    attachment.durable = [this, responder] {
+      responder->respond(json_response(200, api::encode(gpu_list(view_source()))));
+    };
+    parts_.engine.record(GpuUndrained{id, by}, std::move(attachment));
+    parts_.gpus.absolve(id);
+  });
 }
 
 }  // namespace tranche::machine

@@ -1,7 +1,7 @@
 // The whole daemon in one process on virtual time: real journal, scheduler, job table and task runner over
 // simulated processes and GPUs, with crashes of the daemon at any instant, lost launchers, reboots, GPUs that
-// will not let go and drivers that hang. One seed is one history; a failing one is printed and repeats with
-// TRANCHE_SEED=N.
+// will not let go, fall off the bus or report XIDs, and drivers that hang or do not know. One seed is one
+// history; a failing one is printed and repeats with TRANCHE_SEED=N.
 
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ class SimulatedUsers final : public UserDirectory {
   }
 };
 
-class World {
+class World : private StepObserver {
  public:
   explicit World(uint64_t seed)
       : random_(seed),
@@ -101,10 +101,13 @@ class World {
 
   // Ends all faults, lets everything finish, and checks what must then be true.
   void finish() {
-    for (uint32_t index = 0; index < kGpus; ++index) ghost_[index] = false;
+    for (uint32_t index = 0; index < kGpus; ++index) ghost_[index] = lost_[index] = false;
     quiet_ = true;
     restart();
-    for (uint32_t index = 1; index <= kGpus; ++index) engine().record(GpuUndrained{GpuId(index), "tranche"});
+    for (uint32_t index = 1; index <= kGpus; ++index) {
+      engine().record(GpuUndrained{GpuId(index), "tranche"});
+      daemon_->gpus().absolve(GpuId(index));
+    }
     for (const JobId id : engine().scheduler().live_jobs()) {
       if (engine().scheduler().job(id)->state == JobState::held) engine().record(JobReleased{id, "test"});
     }
@@ -119,6 +122,8 @@ class World {
   uint64_t events() { return engine().last_seq().value(); }
   uint64_t state_hash() { return engine().scheduler().state_hash(); }
   int crashes() const { return crashes_; }
+  int stopped_for_a_lost_gpu() const { return stopped_for_a_lost_gpu_; }
+  int faults() const { return faults_; }
 
  private:
   Engine& engine() { return daemon_->engine(); }
@@ -127,6 +132,9 @@ class World {
     gpus_ = std::make_unique<SimulatedHost>(reactor_, SimulatedHost::board("h100-80", kGpus));
     for (uint32_t index = 0; index < kGpus; ++index)
       gpus_->set_ghost_memory(index, MiB(ghost_[index] ? 9000 : 0));
+    for (uint32_t index = 0; index < kGpus; ++index) {
+      if (lost_[index]) gpus_->set_health(index, Health::lost, "it is off the bus");
+    }
     auto worker = std::make_unique<SlowWorker>(reactor_, random_);
     if (!quiet_)
       worker->crash_after_write([this] {
@@ -138,6 +146,7 @@ class World {
                         std::move(worker), [this]() -> Result<DaemonConfig> { return config_; }});
     ASSERT_TRUE(created) << created.error().message();
     daemon_ = std::move(*created);
+    engine().add_observer(*this);
     daemon_->start([] {});
     tasks_.connect(&daemon_->listener());
     daemon_->listener().on_connected();
@@ -148,6 +157,24 @@ class World {
     daemon_.reset();
     gpus_.reset();
   }
+
+  // Nobody is ended for a GPU but one that was really lost: not for one that is silent, has failed, of which
+  // nothing is known, or whose neighbour is lost.
+  void on_step(const JournalRow& row) override {
+    for (const Decision& decision : row.decisions) {
+      const auto* const stop = std::get_if<Stop>(&decision);
+      if (stop == nullptr || stop->reason != StopReason::node_failed) continue;
+      const JobRecord* const job = engine().jobs().find(stop->task.job);
+      ASSERT_NE(job, nullptr);
+      bool had_lost_one = false;
+      for (const TaskEntry& task : job->tasks) {
+        for (const Slice& slice : task.slices) had_lost_one |= lost_[slice.gpu.value() - 1];
+      }
+      EXPECT_TRUE(had_lost_one) << "job " << job->id.value() << " was stopped for a GPU that is not lost";
+      ++stopped_for_a_lost_gpu_;
+    }
+  }
+  void on_durable(const JournalRow&) override {}
 
   void restart() {
     ++crashes_;
@@ -171,7 +198,7 @@ class World {
   }
 
   void act() {
-    switch (random_.below(20)) {
+    switch (random_.below(24)) {
       case 0:
         return restart();
       case 1:
@@ -185,6 +212,10 @@ class World {
       }
       case 3:
         return gpus_->set_hanging(static_cast<uint32_t>(random_.below(kGpus)), random_.chance(1, 2));
+      case 7:
+      case 8:
+      case 9:
+        return break_something();
       case 4:
       case 5:
         return change_some_job();
@@ -201,6 +232,33 @@ class World {
       }
       default:
         return submit();
+    }
+  }
+
+  // What the driver may say of a GPU, or not say.
+  void break_something() {
+    ++faults_;
+    const auto index = static_cast<uint32_t>(random_.below(kGpus));
+    switch (random_.below(6)) {
+      case 0:
+        lost_[index] = !lost_[index];
+        return gpus_->set_health(index, lost_[index] ? Health::lost : Health::ok,
+                                 lost_[index] ? "it is off the bus" : "");
+      case 1: {
+        // Errors of programs, notes, rows to be remapped, and what asks for a reset.
+        constexpr uint64_t kCodes[] = {13, 31, 37, 43, 63, 48, 94, 95, 119};
+        if (!lost_[index]) gpus_->report_xid(index, kCodes[random_.below(std::size(kCodes))]);
+        return;
+      }
+      case 2:
+        return gpus_->set_process_list_known(index, random_.chance(1, 2));
+      case 3:
+        return gpus_->set_memory_known(index, random_.chance(1, 2));
+      case 4:
+        return gpus_->set_all_hanging(random_.chance(1, 3));
+      default:
+        // An operator opens it again.
+        return daemon_->gpus().absolve(GpuId(index + 1));
     }
   }
 
@@ -262,6 +320,14 @@ class World {
     }
     for (const auto& [minor, milli] : promised)
       EXPECT_LE(milli, 1000) << "GPU " << minor << " is over-committed";
+    for (const auto& view : engine().scheduler().gpus()) {
+      if (view.health != Health::lost) continue;
+      for (const TaskKey& task : view.tasks) {
+        const auto job = engine().scheduler().job(task.job);
+        EXPECT_FALSE(job && job->state == JobState::running)
+            << "job " << task.job.value() << " goes on though its GPU is lost";
+      }
+    }
     for (const auto& [task, times] : tasks_.executions()) {
       EXPECT_EQ(times, 1) << "task of job " << task.job.value() << " ran " << times
                           << " times in one attempt";
@@ -301,7 +367,8 @@ class World {
   DaemonConfig config_;
   std::string state_dir_;
   std::unique_ptr<Daemon> daemon_;
-  bool ghost_[kGpus] = {};
+  bool ghost_[kGpus] = {}, lost_[kGpus] = {};
+  int stopped_for_a_lost_gpu_ = 0, faults_ = 0;
   int boots_ = 1;
   int crashes_ = 0;
   bool crashed_ = false;
@@ -319,7 +386,7 @@ int histories() { return std::getenv("TRANCHE_SEED") != nullptr ? 1 : 40; }
 TEST(DaemonSimulation, NothingIsLostRunsTwiceOrOvercommits) {
   set_log_sink([](LogLevel, std::string_view) {});
   uint64_t events = 0;
-  int crashes = 0;
+  int crashes = 0, faults = 0, stopped = 0;
   for (int i = 0; i < histories(); ++i) {
     const uint64_t seed = first_seed() + static_cast<uint64_t>(i);
     SCOPED_TRACE("TRANCHE_SEED=" + std::to_string(seed));
@@ -328,10 +395,16 @@ TEST(DaemonSimulation, NothingIsLostRunsTwiceOrOvercommits) {
     if (!HasFatalFailure()) world.finish();
     events += world.events();
     crashes += world.crashes();
+    faults += world.faults();
+    stopped += world.stopped_for_a_lost_gpu();
     if (HasFailure()) break;
   }
-  std::printf("%d histories, %llu events, %d crashes of the daemon\n", histories(),
-              static_cast<unsigned long long>(events), crashes);
+  std::printf(
+      "%d histories, %llu events, %d crashes of the daemon, %d faults of GPUs, %d tasks stopped for them\n",
+      histories(), static_cast<unsigned long long>(events), crashes, faults, stopped);
+  if (histories() > 1) {
+    EXPECT_GT(stopped, 0) << "no history lost a GPU under a job";
+  }
   set_log_sink({});
 }
 

@@ -3,6 +3,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "gpu/xid_policy.h"
 #include "linux/files.h"
 #include "machine/fences.h"
 
@@ -46,17 +47,22 @@ DoctorCheck gpu_check(const Engine& engine, const GpuManager& gpus) {
   return {"gpus", CheckStatus::ok, std::to_string(views.size()) + " usable", ""};
 }
 
-// What the driver has reported of GPUs and programs, since the daemon was started.
-DoctorCheck fault_check(const Engine& engine, const GpuManager& gpus) {
+// What the driver has reported of GPUs and programs within a day.
+DoctorCheck fault_check(const Engine& engine) {
   std::string text;
+  Time newest;
   size_t of_jobs = 0, of_gpus = 0;
   for (const auto& view : engine.scheduler().gpus()) {
-    for (const GpuManager::Fault& fault : gpus.faults(view.gpu->id)) {
-      ++(fault.xid.of_the_job ? of_jobs : of_gpus);
-      text = "the last on GPU " + std::to_string(view.gpu->index) + ": " + fault.xid.text;
+    for (const RecordedFault& fault : engine.faults().of(view.gpu->id)) {
+      if (engine.now() - fault.time > kDay) continue;
+      ++(xid_rule(fault.xid).class_of == XidClass::job ? of_jobs : of_gpus);
+      if (fault.time < newest) continue;
+      newest = fault.time;
+      text = "the last: " + fault_text(fault.xid, view.gpu->index);
+      for (const JobId job : fault.jobs) text += ", job " + std::to_string(job.value());
     }
   }
-  if (of_jobs + of_gpus == 0) return {"xids", CheckStatus::ok, "none was reported", ""};
+  if (of_jobs + of_gpus == 0) return {"xids", CheckStatus::ok, "none was reported within a day", ""};
   return {"xids", of_gpus == 0 ? CheckStatus::ok : CheckStatus::warn,
           std::to_string(of_jobs) + " of programs, " + std::to_string(of_gpus) + " of GPUs; " + text,
           of_gpus == 0 ? "" : "`tranche gpus --json` lists them; the kernel log has more"};
@@ -114,8 +120,8 @@ DoctorCheck privilege_check() {
   return {"privileges", CheckStatus::ok, "the daemon runs without any capability", ""};
 }
 
-DoctorCheck tier_check(const DaemonConfig& config) {
-  const FractionFence fence = fraction_fence(config.run_dir);
+DoctorCheck tier_check(const DaemonConfig& config, const GpuManager& gpus) {
+  const FractionFence fence = fraction_fence(config.run_dir, gpus.driver_version());
   return {"fences", fence.remedy.empty() ? CheckStatus::ok : CheckStatus::warn,
           "whole GPUs are enforced by the device filter; fractions are " + fence.sentence, fence.remedy};
 }
@@ -124,9 +130,9 @@ DoctorCheck tier_check(const DaemonConfig& config) {
 
 api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuManager& gpus,
                           const TaskHost& tasks, const std::string& journal_trouble) {
-  return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine, gpus), sharing_check(gpus),
+  return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine), sharing_check(gpus),
            launcher_check(tasks), journal_check(config, journal_trouble), cgroup_check(), privilege_check(),
-           tier_check(config)}};
+           tier_check(config, gpus)}};
 }
 
 }  // namespace tranche::machine

@@ -13,6 +13,7 @@ void Engine::restore(const RecordedStep& step) {
   TRANCHE_ASSERT(!clock_);
   const JournalRow& row = step.row;
   scheduler_.restore(row.event, row.decisions);
+  faults_.apply(row.event);
   jobs_.apply(row.event, row.decisions, scheduler_);
   next_seq_ = row.event.seq.value() + 1;
   last_time_ = row.event.time;
@@ -44,6 +45,7 @@ void Engine::take(Waiting waiting) {
   auto row = std::make_shared<JournalRow>();
   row->event = Event{EventSeq(next_seq_++), clock_->next(), std::move(waiting.payload)};
   row->decisions = scheduler_.step(row->event);
+  faults_.apply(row->event);
   jobs_.apply(row->event, row->decisions, scheduler_);
   Attachment& attachment = waiting.attachment;
   if (attachment.request) {

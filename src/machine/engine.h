@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/reactor.h"
+#include "machine/fault_log.h"
 #include "machine/job_table.h"
 #include "machine/journal.h"
 #include "scheduler/scheduler.h"
@@ -57,6 +58,7 @@ class Engine {
   const scheduler::Scheduler& scheduler() const { return scheduler_; }
   JobTable& jobs() { return jobs_; }
   const JobTable& jobs() const { return jobs_; }
+  const FaultLog& faults() const { return faults_; }
   Journal& journal() { return journal_; }
   EventSeq last_seq() const { return EventSeq(next_seq_ - 1); }
   // Event time of this instant, for limits and forecasts that people read; does not use up a time.
@@ -74,6 +76,7 @@ class Engine {
   Journal& journal_;
   scheduler::Scheduler scheduler_;
   JobTable jobs_;
+  FaultLog faults_;
   std::optional<EventClock> clock_;
   Time last_time_;
   uint64_t next_seq_ = 1;

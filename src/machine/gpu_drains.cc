@@ -28,7 +28,7 @@ std::string_view prefix_of(DrainCause cause) {
 }
 
 void GpuDrains::add(GpuId gpu, DrainCause cause, const std::string& sentence) {
-  const std::string reason = std::string(prefix_of(cause)) + sentence;
+  const std::string reason = reason_for(cause, sentence);
   reasons_[gpu][cause] = reason;
   if (drain_reason(engine_, gpu)) return;  // by an operator, or for another cause: it is drained
   log(LogLevel::warning, "gpu_drained", {{"gpu", gpu.value()}, {"reason", reason}});
@@ -46,10 +46,18 @@ void GpuDrains::remove(GpuId gpu, DrainCause cause) {
   }
 }
 
-void GpuDrains::reassert(GpuId gpu) {
+void GpuDrains::give_back(GpuId gpu) {
   const auto causes = reasons_.find(gpu);
-  if (causes == reasons_.end() || causes->second.empty()) return;
+  if (causes == reasons_.end() || causes->second.empty()) return engine_.record(GpuUndrained{gpu, kBy});
   engine_.record(GpuDrained{gpu, kBy, causes->second.begin()->second});
+}
+
+bool GpuDrains::is_operators(const std::string& reason) {
+  return !is_ours(reason) && !reason.starts_with(kStrangerPrefix);
+}
+
+std::string GpuDrains::reason_for(DrainCause cause, const std::string& sentence) {
+  return std::string(prefix_of(cause)) + sentence;
 }
 
 bool GpuDrains::is_drained_for(GpuId gpu, DrainCause cause) const {

@@ -19,6 +19,8 @@ enum class DrainCause {
 };
 inline constexpr std::string_view kReleasePrefix = "not released: ";
 inline constexpr std::string_view kMigPrefix = "MIG mode is on: ";
+// Of StrangerWatch, which keeps its own account.
+inline constexpr std::string_view kStrangerPrefix = "used outside of jobs: ";
 std::string_view prefix_of(DrainCause cause);
 
 class GpuDrains {
@@ -29,8 +31,13 @@ class GpuDrains {
   // `sentence` goes behind the cause's prefix.
   void add(GpuId gpu, DrainCause cause, const std::string& sentence);
   void remove(GpuId gpu, DrainCause cause);
-  // Drains it again if a cause stands.
-  void reassert(GpuId gpu);
+  // A drain for another cause ends: gives the GPU back, or keeps it drained for a cause that stands, in one
+  // step, so that nothing starts in between.
+  void give_back(GpuId gpu);
+  // Whether a drain with that reason is an operator's.
+  static bool is_operators(const std::string& reason);
+  // The reason behind the cause's prefix.
+  static std::string reason_for(DrainCause cause, const std::string& sentence);
   // Whether the log has the GPU drained for that cause, by this run or an earlier one.
   bool is_drained_for(GpuId gpu, DrainCause cause) const;
 

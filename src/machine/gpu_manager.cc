@@ -13,8 +13,10 @@ namespace {
 
 constexpr Duration kAskAgainAfter = kMinute;
 constexpr Duration kPostponedAgainAfter = 2 * kSecond;
-constexpr size_t kFaultsKept = 16;  // of one GPU
-constexpr NodeId kThisNode{1};      // a machine's log has one node
+constexpr Duration kOpeningDeadline = 20 * kSecond;
+// In every reason for which only an operator opens a GPU again, so that it is known after a restart too.
+constexpr std::string_view kOperatorsWord = "`tranche gpus undrain`";
+constexpr NodeId kThisNode{1};  // a machine's log has one node
 
 Node describe_this_machine() {
   Node node;
@@ -28,6 +30,11 @@ Node describe_this_machine() {
   return node;
 }
 
+std::string mig_sentence(const DiscoveredGpu& found) {
+  return "jobs cannot use MIG devices yet; `nvidia-smi -i " + std::to_string(found.index) +
+         " -mig 0` turns it off";
+}
+
 }  // namespace
 
 GpuManager::GpuManager(Parts parts)
@@ -37,13 +44,15 @@ GpuManager::GpuManager(Parts parts)
       drains_(parts.drains),
       manage_(std::move(parts.manage)),
       node_name_(describe_this_machine().name),
-      rebooted_(parts.rebooted) {
+      rebooted_(parts.rebooted),
+      operator_recovery_(parts.operator_recovery) {
   for (const auto& view : engine_.scheduler().gpus()) gpus_.insert_or_assign(view.gpu->id, *view.gpu);
   host_.on_health([this](uint32_t index, Health health, const std::string& reason) {
     health_changed(index, health, reason);
   });
   host_.on_xid([this](uint32_t index, const XidEvent& event) { xid_happened(index, event); });
   host_.on_inventory([this] { discover({}); });
+  host_.on_reading([this](uint32_t index) { reading_arrived(index); });
 }
 
 std::optional<scheduler::GpuView> GpuManager::view_of(GpuId id) const {
@@ -56,15 +65,25 @@ std::optional<scheduler::GpuView> GpuManager::view_of(GpuId id) const {
 void GpuManager::health_changed(uint32_t index, Health health, const std::string& reason) {
   const auto id = by_index(index);
   if (!id) return;
+  const bool bad = health == Health::failed || health == Health::lost;
+  const GpuStatus* const status = host_.status(index);
+  std::string told = reason;
+  if (bad && operator_recovery_ && status != nullptr && !status->of_the_driver) {
+    closed_.insert(*id);
+    if (told.find(kOperatorsWord) == std::string::npos)
+      told += "; then " + std::string(kOperatorsWord) + " it";
+  }
   const auto known = view_of(*id);
-  if (known && known->health == health && (known->reason == reason || known->drained)) return;
-  engine_.record(HealthChanged{*id, health, reason});
+  const bool stays_closed = !bad && closed_.contains(*id);
+  const bool same = known && known->health == health && (known->reason == told || known->drained);
+  if (!stays_closed && !same) engine_.record(HealthChanged{*id, health, told});
+  consider_letting_go(index);
 }
 
 void GpuManager::xid_happened(uint32_t index, const XidEvent& event) {
   const auto id = by_index(index);
   if (!id) return;
-  Fault fault{.xid = event, .jobs = {}};
+  GpuFaulted fault{*id, static_cast<uint32_t>(std::min<uint64_t>(event.code, UINT32_MAX)), {}};
   std::string jobs;
   if (const auto view = view_of(*id)) {
     for (const TaskKey& task : view->tasks) {
@@ -73,28 +92,76 @@ void GpuManager::xid_happened(uint32_t index, const XidEvent& event) {
       jobs += (jobs.empty() ? "" : " ") + std::to_string(task.job.value());
     }
   }
+  if (engine_.faults().is_repeated(fault, engine_.now())) return;
   log(event.of_the_job ? LogLevel::info : LogLevel::warning, "gpu_xid",
       {{"gpu", index}, {"xid", event.code}, {"text", event.text}, {"jobs", jobs}});
-  std::vector<Fault>& faults = faults_[*id];
-  if (faults.size() >= kFaultsKept) faults.erase(faults.begin());
-  faults.push_back(std::move(fault));
+  engine_.record(std::move(fault));
 }
 
-const std::vector<GpuManager::Fault>& GpuManager::faults(GpuId id) const {
-  static const std::vector<Fault> kNone;
-  const auto found = faults_.find(id);
-  return found == faults_.end() ? kNone : found->second;
+// --- Letting go and opening -----------------------------------------------------------------------------
+
+void GpuManager::reading_arrived(uint32_t index) {
+  const auto id = by_index(index);
+  if (!id) return;
+  if (openings_.contains(*id)) finish_opening(*id, check_usable(*id));
+  consider_letting_go(index);
+}
+
+void GpuManager::consider_letting_go(uint32_t index) {
+  const auto id = by_index(index);
+  const GpuStatus* const status = host_.status(index);
+  const auto view = id ? view_of(*id) : std::nullopt;
+  if (!view || status == nullptr) return;
+  const bool for_reset = status->health == Health::failed && status->needs_reset;
+  const bool by_operator = view->drained && GpuDrains::is_operators(view->reason);
+  const bool wanted = (for_reset || by_operator) && view->tasks.empty() && !openings_.contains(*id);
+  if (wanted && !status->let_go) return host_.let_go(index);
+  if (!wanted && status->let_go) host_.take_up(index);
+}
+
+void GpuManager::open(GpuId id, std::function<void(Result<void>)> done) {
+  const Gpu* const gpu = find(id);
+  const GpuStatus* const status = gpu == nullptr ? nullptr : host_.status(gpu->index);
+  if (status == nullptr || !status->let_go) return done(check_usable(id));
+  finish_opening(id, fail(ErrorCode::conflict, "somebody else has asked for the same; ask again"));
+  openings_[id] = {std::move(done), reactor_.at(reactor_.clock().since_boot() + kOpeningDeadline, [this, id] {
+                     finish_opening(
+                         id, fail(ErrorCode::timed_out,
+                                  "the GPU does not answer, so it stays closed; see `tranche doctor`"));
+                   })};
+  host_.take_up(gpu->index);
+}
+
+void GpuManager::finish_opening(GpuId id, Result<void> opened) {
+  const auto found = openings_.find(id);
+  if (found == openings_.end()) return;
+  const Opening opening = std::move(found->second);
+  openings_.erase(found);
+  opening.done(std::move(opened));
+}
+
+// What the inventory says is newer than the log, which waits until no task holds the GPU.
+Result<void> GpuManager::check_usable(GpuId id) const {
+  const Gpu* const gpu = find(id);
+  const DiscoveredGpu* const found = gpu == nullptr ? nullptr : discovered(gpu->index);
+  if (found == nullptr || !found->mig_enabled.value_or(false)) return {};
+  return fail(ErrorCode::conflict, "GPU " + std::to_string(found->index) +
+                                       " is in MIG mode, and jobs cannot use MIG " +
+                                       "devices yet; turn it off first: nvidia-smi -i " +
+                                       std::to_string(found->index) + " -mig 0");
 }
 
 void GpuManager::absolve(GpuId id) {
   const Gpu* const gpu = find(id);
   if (gpu == nullptr) return;
+  closed_.erase(id);
   host_.absolve(gpu->index);
   // What the log says besides may be older than this run of the daemon.
   const GpuStatus* const status = host_.status(gpu->index);
   const auto known = view_of(id);
-  if (status == nullptr || !known || known->health == status->health) return;
+  if (status == nullptr || !known || known->health == status->health) return consider_letting_go(gpu->index);
   engine_.record(HealthChanged{id, status->health, status->health_reason});
+  consider_letting_go(gpu->index);
 }
 
 bool GpuManager::whole_only() const {
@@ -169,8 +236,8 @@ void GpuManager::record_gpus(bool first) {
     if (!ids_.contains(found.index)) continue;
     const scheduler::GpuView* const same = find_known(found.uuid);
     const Gpu gpu = describe(found, ids_[found.index]);
-    record_description(gpu, same);
-    gpus_.insert_or_assign(gpu.id, gpu);
+    gpus_.insert_or_assign(gpu.id, gpu);  // before the log has it: what waits may start in that instant
+    record_description(gpu, same, found);
     if (first && same != nullptr) record_health(*same);
     record_mig(found, gpu.id);
   }
@@ -181,17 +248,26 @@ void GpuManager::record_gpus(bool first) {
 }
 
 // The log's description is replaced only while nobody holds the GPU, since that begins it anew there; who
-// starts in the meantime is given what is true now (find()).
-void GpuManager::record_description(const Gpu& gpu, const scheduler::GpuView* known) {
-  if (known == nullptr) return engine_.record(GpuAdded{gpu});
+// starts in the meantime is given what is true now (find()). A GPU that must not be used is drained from its
+// first moment on: what waits would start on it between two events.
+void GpuManager::record_description(const Gpu& gpu, const scheduler::GpuView* known,
+                                    const DiscoveredGpu& found) {
+  if (known == nullptr) {
+    const bool mig = found.mig_enabled.value_or(false);
+    return engine_.record(
+        GpuAdded{gpu, mig ? GpuDrains::reason_for(DrainCause::mig, mig_sentence(found)) : ""});
+  }
   if (*known->gpu == gpu) return;
   if (!known->tasks.empty()) {
     postponed_ = true;
     return;
   }
-  engine_.record(GpuAdded{gpu});
-  if (known->drained) engine_.record(GpuDrained{gpu.id, "tranche", known->reason});
-  if (known->health != Health::ok) engine_.record(HealthChanged{gpu.id, known->health, known->reason});
+  constexpr const char* kMeanwhile = "it is described anew";
+  const bool unwell = known->health != Health::ok;
+  engine_.record(GpuAdded{gpu, known->drained ? known->reason : unwell ? kMeanwhile : ""});
+  if (!unwell) return;
+  engine_.record(HealthChanged{gpu.id, known->health, known->reason});
+  if (!known->drained) engine_.record(GpuUndrained{gpu.id, "tranche"});
 }
 
 // What an earlier run of the daemon knew.
@@ -200,16 +276,19 @@ void GpuManager::record_health(const scheduler::GpuView& known) {
     drains_.remove(known.gpu->id, DrainCause::release);  // it has let go of everything
   }
   if (known.health == Health::ok) return;
+  const bool is_bad = known.health == Health::failed || known.health == Health::lost;
+  if (operator_recovery_ && is_bad && known.reason.find(kOperatorsWord) != std::string::npos) {
+    closed_.insert(known.gpu->id);
+  }
   const auto xid = rebooted_ ? std::nullopt : xid_of_reason(known.reason);
   if (xid && known.health != Health::lost) return host_.remember_xid(known.gpu->index, *xid);
+  if (closed_.contains(known.gpu->id)) return;
   engine_.record(HealthChanged{known.gpu->id, Health::ok, ""});
 }
 
 void GpuManager::record_mig(const DiscoveredGpu& found, GpuId id) {
   if (found.mig_enabled.value_or(false)) {
-    drains_.add(id, DrainCause::mig,
-                "jobs cannot use MIG devices yet; `nvidia-smi -i " + std::to_string(found.index) +
-                    " -mig 0` turns it off");
+    drains_.add(id, DrainCause::mig, mig_sentence(found));
   } else if (drains_.is_drained_for(id, DrainCause::mig)) {
     drains_.remove(id, DrainCause::mig);
   }

@@ -2,9 +2,11 @@
 
 #include "base/quantity_text.h"
 #include "codec/config.h"
+#include "gpu/xid_policy.h"
 #include "linux/files.h"
 #include "linux/process_identity.h"
 #include "machine/fences.h"
+#include "machine/shares.h"
 #include "machine/views.h"
 
 namespace tranche::machine {
@@ -49,6 +51,27 @@ std::optional<JobId> job_on_gpu(int64_t pid, const scheduler::GpuView& view) {
   return holds ? job : std::nullopt;
 }
 
+api::SliceRow slice_row(const ViewSource& source, const JobRecord& job, const TaskKey& task,
+                        const Slice& slice) {
+  api::SliceRow row;
+  row.job = job.id;
+  row.user = job.spec->owner.user;
+  row.kind = slice.kind;
+  row.compute = slice.compute;
+  row.memory = slice.memory;
+  row.tier = slice_tier(source, task, slice);
+  if (slice.kind != SliceKind::fraction) return row;
+  const MiB limit = job.spec->task.gpu.memory_limit;
+  if (limit > slice.memory) row.memory_limit = limit;
+  const Gpu* gpu = source.gpus.find(slice.gpu);
+  const ShareUsage* usage =
+      source.shares == nullptr || gpu == nullptr ? nullptr : source.shares->find(task, *gpu);
+  if (usage == nullptr) return row;
+  row.memory_charged = MiB(static_cast<int64_t>((usage->charged + (1 << 20) - 1) >> 20));
+  row.processes = usage->processes;
+  return row;
+}
+
 std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::GpuView& view) {
   std::vector<api::SliceRow> rows;
   for (const TaskKey& key : view.tasks) {
@@ -58,8 +81,7 @@ std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::
       if (task.key != key) continue;
       for (const Slice& slice : task.slices) {
         if (slice.gpu != view.gpu->id) continue;
-        rows.push_back({key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory,
-                        tier_of(slice.kind, source.fraction_tier)});
+        rows.push_back(slice_row(source, *job, key, slice));
       }
     }
   }
@@ -68,6 +90,7 @@ std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::
 
 void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::GpuStatus& status) {
   const GpuStatus* live = source.gpus.host().status(view.gpu->index);
+  if (live != nullptr) status.let_go = live->let_go;
   if (live == nullptr || !live->reading) return;
   const GpuReading& reading = *live->reading;
   status.memory_used = reading.memory_used;
@@ -97,10 +120,10 @@ void add_description(const DiscoveredGpu& found, api::GpuStatus& status) {
 }
 
 void add_faults(const ViewSource& source, GpuId id, api::GpuStatus& status) {
-  for (const GpuManager::Fault& fault : source.gpus.faults(id)) {
-    const Duration age = std::max(Duration{}, source.clock.since_boot() - fault.xid.seen_at);
-    status.faults.push_back({age, static_cast<uint32_t>(std::min<uint64_t>(fault.xid.code, UINT32_MAX)),
-                             fault.xid.of_the_job, fault.xid.text, fault.jobs});
+  for (const RecordedFault& fault : source.engine.faults().of(id)) {
+    const Duration age = std::max(Duration{}, source.engine.now() - fault.time);
+    status.faults.push_back(
+        {age, fault.xid, xid_rule(fault.xid).class_of == XidClass::job, xid_reason(fault.xid), fault.jobs});
   }
 }
 
@@ -117,6 +140,26 @@ std::string arithmetic_of(const QueueShare& share) {
 }
 
 }  // namespace
+
+api::Tier slice_tier(const ViewSource& source, const TaskKey& task, const Slice& slice) {
+  if (slice.kind != SliceKind::fraction) return api::Tier::enforced;
+  const Gpu* gpu = source.gpus.find(slice.gpu);
+  if (gpu == nullptr) return source.fence.tier;
+  const ShareUsage* usage = source.shares == nullptr ? nullptr : source.shares->find(task, *gpu);
+  if (usage != nullptr && usage->held_by_driver) return api::Tier::enforced;
+  // What the driver does not hold for this very task, or is not known to, is no better than guarded.
+  return std::max(source.fence.tier, api::Tier::guarded);
+}
+
+MiB held_outside_of_jobs(GpuManager& gpus, const scheduler::GpuView& view) {
+  MiB held;
+  const GpuStatus* status = gpus.host().status(view.gpu->index);
+  if (status == nullptr || !status->reading || !status->reading->processes) return held;
+  for (const GpuProcess& process : *status->reading->processes) {
+    if (process.memory && still_exists(process) && !job_on_gpu(process.pid, view)) held += *process.memory;
+  }
+  return held;
+}
 
 api::GpuList gpu_list(const ViewSource& source) {
   api::GpuList list;

@@ -1,67 +1,18 @@
 // GPUs that somebody uses without a job, in the whole daemon on virtual time.
 #include "machine/stranger_watch.h"
 
-#include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
-
-#include "base/manual_reactor.h"
-#include "gpu/simulated_host.h"
-#include "linux/log.h"
-#include "machine/daemon.h"
-#include "machine/simulated_task_host.h"
+#include "machine/daemon_fixture.h"
 
 namespace tranche::machine {
 namespace {
 
 constexpr uint32_t kEve = 1500;
 
-class NamedUsers final : public UserDirectory {
- public:
-  using UserDirectory::UserDirectory;
-
+class StrangerWatchTest : public DaemonFixture {
  protected:
-  std::optional<UserRecord> look_up(uint32_t uid) override {
-    return UserRecord{uid == kEve ? "eve" : "user" + std::to_string(uid), uid, "/home", "/bin/sh"};
-  }
-};
-
-class StrangerWatchTest : public ::testing::Test {
- protected:
-  StrangerWatchTest()
-      : reactor_(Time(1'800'000'000'000'000'000)),
-        gpus_(reactor_, SimulatedHost::board("h100-80", 2)),
-        users_(reactor_.clock()),
-        tasks_(reactor_, [](const LaunchPlan&) { return SimulatedTaskHost::Behaviour(); }) {
-    set_log_sink([](LogLevel, std::string_view) {});
-    char folder[] = "/dev/shm/tranche-strangers-XXXXXX";
-    config_.state_dir = ::mkdtemp(folder);
-    config_.journal_ballast = MiB(1);
-    start_daemon();
-  }
-  ~StrangerWatchTest() override {
-    stop_daemon();
-    std::filesystem::remove_all(config_.state_dir);
-    set_log_sink({});
-  }
-
-  void start_daemon() {
-    auto created = Daemon::create({reactor_, gpus_, tasks_, users_, config_, "boot",
-                                   std::make_unique<InlineWorker>(reactor_),
-                                   [this]() -> Result<DaemonConfig> { return config_; }});
-    ASSERT_TRUE(created) << created.error().message();
-    daemon_ = std::move(*created);
-    daemon_->start([] {});
-    tasks_.connect(&daemon_->listener());
-    daemon_->listener().on_connected();
-    pass(Duration(100 * kMillisecond.count()));
-  }
-  void stop_daemon() {
-    tasks_.connect(nullptr);
-    daemon_.reset();
-  }
-  void pass(Duration time) { reactor_.run_until(reactor_.clock().since_boot() + time); }
+  void SetUp() override { start_daemon(); }
   // Long enough for a reading of the driver and a scan.
   void pass_scan() { pass(config_.scan_interval + Duration(2 * kSecond.count())); }
 
@@ -78,32 +29,6 @@ class StrangerWatchTest : public ::testing::Test {
     std::erase_if(tasks_.strangers(), [&](const NodeHolder& holder) { return holder.pid == pid; });
     gpus_.remove_process(gpu, pid);
   }
-  scheduler::GpuView gpu(uint32_t index) { return daemon_->engine().scheduler().gpus().at(index); }
-
-  JobId submit() {
-    JobSpec spec;
-    spec.owner = {2001, 2001, "user2001"};
-    spec.queue = "default/user2001";
-    spec.task.gpu.count = 1;
-    spec.time_limit = kHour;
-    spec.payload_hash = "none";
-    const JobId id = daemon_->engine().jobs().next_id();
-    Engine::Attachment attachment;
-    api::SubmitRequest request;
-    request.argv = {"train"};
-    request.directory = "/home";
-    attachment.payload = StoredPayload{"none", "train", api::encode(request)};
-    attachment.request = std::make_shared<const api::SubmitRequest>(std::move(request));
-    daemon_->engine().record(JobSubmitted{id, spec, {}}, std::move(attachment));
-    return id;
-  }
-
-  ManualReactor reactor_;
-  SimulatedHost gpus_;
-  NamedUsers users_;
-  SimulatedTaskHost tasks_;
-  DaemonConfig config_;
-  std::unique_ptr<Daemon> daemon_;
 };
 
 TEST_F(StrangerWatchTest, AGpuInUseIsNamedAvoidedAndGivenBack) {
@@ -138,6 +63,45 @@ TEST_F(StrangerWatchTest, WhenTheDriverDoesNotAnswerTheOpenNodeCounts) {
   hold(0, kEve, 4711);
   pass(Duration(60 * kSecond.count()));
   EXPECT_TRUE(gpu(0).drained);
+}
+
+TEST_F(StrangerWatchTest, ByPolicyItIsNamedAloneOrNotAtAll) {
+  std::string logged;
+  set_log_sink([&](LogLevel, std::string_view line) { logged += line; });
+  config_.watchdog.foreign = Foreign::ignore;
+  ASSERT_TRUE(daemon_->reload());
+  hold(0, kEve, 4711);
+  pass_scan();
+  EXPECT_FALSE(gpu(0).drained);
+  EXPECT_EQ(logged.find("gpu_used_outside_of_jobs"), std::string::npos);
+  config_.watchdog.foreign = Foreign::name;
+  ASSERT_TRUE(daemon_->reload());
+  pass_scan();
+  EXPECT_FALSE(gpu(0).drained);
+  EXPECT_NE(logged.find("gpu_used_outside_of_jobs"), std::string::npos);
+  config_.watchdog.foreign = Foreign::drain;
+  ASSERT_TRUE(daemon_->reload());
+  pass_scan();
+  EXPECT_TRUE(gpu(0).drained);
+  config_.watchdog.foreign = Foreign::name;
+  ASSERT_TRUE(daemon_->reload());
+  pass_scan();
+  EXPECT_FALSE(gpu(0).drained) << "a change of policy gives it back";
+}
+
+TEST_F(StrangerWatchTest, AnAdoptedOneMayHaveWhatNobodyWasPromised) {
+  behaviour_.run_time = kHour;
+  config_.watchdog.foreign = Foreign::adopt;
+  ASSERT_TRUE(daemon_->reload());
+  hold(0, kEve, ::getpid());  // what it holds counts only while the process exists
+  pass_scan();
+  EXPECT_FALSE(gpu(0).drained);
+  submit();
+  submit();
+  pass(kMillisecond * 500);
+  ASSERT_EQ(gpu(0).memory_free, MiB());
+  pass_scan();
+  EXPECT_TRUE(gpu(0).drained) << "everything is promised now, and it holds 500 MiB of it";
 }
 
 TEST_F(StrangerWatchTest, AnOperatorsDrainIsLeftAlone) {

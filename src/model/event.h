@@ -34,6 +34,8 @@ struct NodeRemoved {
 };
 struct GpuAdded {
   Gpu gpu;
+  std::string
+      drained{};  // why nothing may start on it from the first moment on; empty: it takes work at once
   bool operator==(const GpuAdded&) const = default;
 };
 struct GpuRemoved {
@@ -46,6 +48,14 @@ struct HealthChanged {
   Health health = Health::ok;
   std::string reason;
   bool operator==(const HealthChanged&) const = default;
+};
+// The driver has reported an error of the GPU or of a program on it. Told for people: what follows of it for
+// the GPU is a HealthChanged, and for the job its end.
+struct GpuFaulted {
+  GpuId gpu;
+  uint32_t xid = 0;         // NVIDIA's number of the error
+  std::vector<JobId> jobs;  // that held the GPU then
+  bool operator==(const GpuFaulted&) const = default;
 };
 // Nothing new is started on a drained GPU; what runs goes on.
 struct GpuDrained {
@@ -76,20 +86,26 @@ struct JobSubmitted {
   ArraySpec array;
   bool operator==(const JobSubmitted&) const = default;
 };
-// By the owner or an operator; `by` is the name of whoever asked.
+// By the owner or an operator; `by` is the name of whoever asked. `more`: as many jobs behind it are meant
+// too, which is how a whole array is one event. Those that have ended are passed over; by a hold of several,
+// those that run too.
 struct JobCancelled {
   JobId job;
   std::string by;
+  uint32_t more = 0;
+  std::string reason{};  // one sentence, when Tranche itself did it; else ""
   bool operator==(const JobCancelled&) const = default;
 };
 struct JobHeld {
   JobId job;
   std::string by;
+  uint32_t more = 0;
   bool operator==(const JobHeld&) const = default;
 };
 struct JobReleased {
   JobId job;
   std::string by;
+  uint32_t more = 0;
   bool operator==(const JobReleased&) const = default;
 };
 // What differs from now on; what is unset stays. `first`: before all others of its queue that wait.
@@ -110,6 +126,7 @@ struct JobUpdated {
 struct JobRequeued {
   JobId job;
   std::string by;
+  std::string reason{};  // as of JobCancelled
   bool operator==(const JobRequeued&) const = default;
 };
 
@@ -155,6 +172,7 @@ struct SliceReleased {
   X(GpuAdded, gpu_added, input)                  \
   X(GpuRemoved, gpu_removed, input)              \
   X(HealthChanged, health_changed, input)        \
+  X(GpuFaulted, gpu_faulted, input)              \
   X(GpuDrained, gpu_drained, input)              \
   X(GpuUndrained, gpu_undrained, input)          \
   X(Tick, tick, input)                           \
@@ -170,10 +188,10 @@ struct SliceReleased {
   X(TaskExited, task_exited, outcome)            \
   X(SliceReleased, slice_released, outcome)
 
-using EventPayload =
-    std::variant<PolicyChanged, NodeAdded, NodeRemoved, GpuAdded, GpuRemoved, HealthChanged, GpuDrained,
-                 GpuUndrained, Tick, WallClockStepped, JobSubmitted, JobCancelled, JobHeld, JobReleased,
-                 JobUpdated, JobRequeued, TaskStarted, TaskStartFailed, TaskExited, SliceReleased>;
+using EventPayload = std::variant<PolicyChanged, NodeAdded, NodeRemoved, GpuAdded, GpuRemoved, HealthChanged,
+                                  GpuFaulted, GpuDrained, GpuUndrained, Tick, WallClockStepped, JobSubmitted,
+                                  JobCancelled, JobHeld, JobReleased, JobUpdated, JobRequeued, TaskStarted,
+                                  TaskStartFailed, TaskExited, SliceReleased>;
 
 struct Event {
   EventSeq seq;  // from 1, without gaps

@@ -49,7 +49,7 @@ struct GpuRequest {
   SliceKind kind = SliceKind::whole;
   MilliGpu compute;
   MiB memory;
-  MiB memory_limit;  // reserved: burst above `memory`; zero means equal to it
+  MiB memory_limit;  // up to this may be borrowed beyond `memory`, while nobody needs it; zero: `memory`
   std::string type;  // "" is any; "a100-80|h100-80": either of them
   bool operator==(const GpuRequest&) const = default;
 };

@@ -294,7 +294,9 @@ class Checker {
       for (const auto& [gpu_id, room] : home.gpus) {
         if (!would_do(*gpu(gpu_id)) || !room.open || room.whole > 0) continue;
         if (room.owners.empty()) ++idle;
-        if (request.kind == SliceKind::fraction) available = std::max(available, room.compute);
+        const bool is_alone = room.owners.count(spec_.owner.uid) == room.owners.size();
+        if (request.kind == SliceKind::fraction && (share_ || is_alone))
+          available = std::max(available, room.compute);
       }
       if (request.count > 0 && request.kind == SliceKind::whole) available = std::max(available, idle);
     }

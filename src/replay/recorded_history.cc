@@ -1,6 +1,7 @@
 #include "replay/recorded_history.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace tranche::replay {
@@ -62,6 +63,7 @@ Result<void> HistoryReader::check_names(const EventPayload& payload) {
     gpus_.erase(e->gpu);
   }
   if (const auto* e = std::get_if<HealthChanged>(&payload)) return check_gpu(e->gpu);
+  if (const auto* e = std::get_if<GpuFaulted>(&payload)) return check_gpu(e->gpu);
   if (const auto* e = std::get_if<GpuDrained>(&payload)) return check_gpu(e->gpu);
   if (const auto* e = std::get_if<GpuUndrained>(&payload)) return check_gpu(e->gpu);
   return {};
@@ -82,12 +84,17 @@ Result<void> HistoryReader::check_submission(const JobSubmitted& submitted) {
 
 // A cancelled job that runs ends by itself in the what-if, after the work that it had done.
 void HistoryReader::note_cancel(const JobCancelled& cancelled, Time time) {
-  const bool runs = std::any_of(running_.begin(), running_.end(),
-                                [&](const auto& each) { return each.first.job == cancelled.job; });
-  if (runs)
-    cancelled_.insert(cancelled.job);
-  else
-    history_.inputs.emplace_back(moment_of(time), cancelled);
+  std::set<JobId> running;
+  for (const auto& [task, since] : running_) running.insert(task.job);
+  for (uint64_t i = 0; i <= cancelled.more; ++i) {
+    JobCancelled one = cancelled;
+    one.job = JobId(cancelled.job.value() + i);
+    one.more = 0;
+    if (running.contains(one.job))
+      cancelled_.insert(one.job);
+    else
+      history_.inputs.emplace_back(moment_of(time), one);
+  }
 }
 
 void HistoryReader::take_outcome(const Event& event) {
@@ -126,6 +133,7 @@ RecordedHistory HistoryReader::finish() {
   }
   history_.stories = chronicle_.stories();
   history_.totals = chronicle_.totals();
+  history_.end = moment_of(last_time_) + kMillisecond;
   history_.cancelled_running = cancelled_.size();
   for (const JobStory& story : history_.stories) {
     if (!story.ended.is_set() && story.started.is_set()) ++history_.unfinished;
@@ -170,7 +178,7 @@ SimulationResult replay_history(const RecordedHistory& history, const Policy* po
     simulation.add(time, payload);
   }
   for (const auto& [job, work] : history.work) simulation.set_work(job, work);
-  return simulation.run();
+  return simulation.run(history.end);
 }
 
 }  // namespace tranche::replay

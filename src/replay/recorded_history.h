@@ -27,6 +27,7 @@ struct RecordedHistory {
   std::map<JobId, Duration> work;
   std::vector<JobStory> stories;  // as recorded
   ChronicleTotals totals;
+  Time end;  // of the record: a what-if is played and measured as far as that
   uint64_t cancelled_running = 0;
   uint64_t unfinished = 0;
   uint64_t unknown_work = 0;
@@ -64,7 +65,8 @@ class HistoryReader {
 // Rows as `tranche events --json` prints them, one a line. Errors: corrupt, with the line.
 Result<RecordedHistory> read_history_lines(std::string_view text);
 
-// The same inputs through the scheduler, under `policy` or, if it is null, under those that were recorded.
+// The same inputs through the scheduler, under `policy` or, if it is null, under those that were recorded,
+// until the end of the record: what would start after it is not measured in the record either.
 SimulationResult replay_history(const RecordedHistory& history, const Policy* policy,
                                 SimulationSettings settings);
 

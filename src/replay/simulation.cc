@@ -89,11 +89,16 @@ void Simulation::take_input(const EventPayload& payload) {
 
 // One that was refused, or has ended earlier here than where the input was recorded.
 bool Simulation::names_a_missing_job(const EventPayload& payload) const {
-  JobId job;
-  if (const auto* cancelled = std::get_if<JobCancelled>(&payload)) job = cancelled->job;
-  if (const auto* held = std::get_if<JobHeld>(&payload)) job = held->job;
-  if (const auto* released = std::get_if<JobReleased>(&payload)) job = released->job;
-  return job.is_set() && !scheduler_.has_job(job);
+  const auto lives = [this](const auto& change) {
+    for (uint64_t i = 0; i <= change.more; ++i) {
+      if (scheduler_.has_job(JobId(change.job.value() + i))) return true;
+    }
+    return false;
+  };
+  if (const auto* cancelled = std::get_if<JobCancelled>(&payload)) return !lives(*cancelled);
+  if (const auto* held = std::get_if<JobHeld>(&payload)) return !lives(*held);
+  if (const auto* released = std::get_if<JobReleased>(&payload)) return !lives(*released);
+  return false;
 }
 
 void Simulation::step(EventPayload payload) {

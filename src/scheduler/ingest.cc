@@ -52,31 +52,15 @@ void State::take_in(const Event& event) {
                  [&](const GpuAdded&) { take_in_machine(event); },
                  [&](const GpuRemoved&) { take_in_machine(event); },
                  [&](const HealthChanged&) { take_in_machine(event); },
+                 [&](const GpuFaulted&) {},  // its consequences are events of their own
                  [&](const GpuDrained&) { take_in_machine(event); },
                  [&](const GpuUndrained&) { take_in_machine(event); },
                  [&](const Tick&) { wake = Time(); },
                  [&](const WallClockStepped&) {},  // calendars only, and there are none yet
                  [&](const JobSubmitted& e) { submit(e); },
-                 [&](const JobCancelled& e) {
-                   Job* job = find(e.job);
-                   if (job == nullptr) return;
-                   job->cancel_requested = true;
-                   attention.insert(job->id);
-                 },
-                 [&](const JobHeld& e) {
-                   Job* job = find(e.job);
-                   if (job == nullptr) return;
-                   job->held = true;
-                   if (job->state == JobState::pending) job->state = JobState::held;
-                   update_ready(*job);
-                 },
-                 [&](const JobReleased& e) {
-                   Job* job = find(e.job);
-                   if (job == nullptr) return;
-                   job->held = false;
-                   if (job->state == JobState::held) job->state = JobState::pending;
-                   update_ready(*job);
-                 },
+                 [&](const JobCancelled& e) { cancel(e); },
+                 [&](const JobHeld& e) { hold(e); },
+                 [&](const JobReleased& e) { release(e); },
                  [&](const JobUpdated& e) { update(e); },
                  [&](const JobRequeued& e) {
                    Job* job = find(e.job);
@@ -92,6 +76,35 @@ void State::take_in(const Event& event) {
              event.payload);
   if (capacity.machine_version() != machine) refresh_shapes();
   scores.settle(capacity);
+}
+
+void State::cancel(const JobCancelled& event) {
+  for (uint64_t i = 0; i <= event.more; ++i) {
+    Job* job = find(JobId(event.job.value() + i));
+    if (job == nullptr) continue;
+    job->cancel_requested = true;
+    attention.insert(job->id);
+  }
+}
+
+void State::hold(const JobHeld& event) {
+  for (uint64_t i = 0; i <= event.more; ++i) {
+    Job* job = find(JobId(event.job.value() + i));
+    if (job == nullptr || (event.more > 0 && !job->is_waiting())) continue;
+    job->held = true;
+    if (job->state == JobState::pending) job->state = JobState::held;
+    update_ready(*job);
+  }
+}
+
+void State::release(const JobReleased& event) {
+  for (uint64_t i = 0; i <= event.more; ++i) {
+    Job* job = find(JobId(event.job.value() + i));
+    if (job == nullptr) continue;
+    job->held = false;
+    if (job->state == JobState::held) job->state = JobState::pending;
+    update_ready(*job);
+  }
 }
 
 void State::take_in_policy(const PolicyChanged& event) {
@@ -199,11 +212,13 @@ void State::take_in_machine(const Event& event) {
                  },
                  [&](const GpuAdded& e) {
                    const bool is_held = gpus.contains(e.gpu.id) && !tasks_on(e.gpu.id).empty();
-                   gpus[e.gpu.id] = GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = {}};
+                   gpus[e.gpu.id] = GpuRecord{.gpu = e.gpu, .health_reason = {}, .drain_reason = e.drained};
+                   gpus[e.gpu.id].drained = !e.drained.empty();
                    // What is on it stays on it.
                    if (is_held) return refresh_gpu(e.gpu.id);
                    capacity.remove_gpu(e.gpu.id);
                    capacity.add_gpu(e.gpu);
+                   if (!e.drained.empty()) refresh_gpu(e.gpu.id);
                  },
                  [&](const GpuRemoved& e) {
                    if (!gpus.contains(e.gpu)) return;

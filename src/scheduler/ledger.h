@@ -179,7 +179,7 @@ class Ledger {
     if (const auto* e = std::get_if<PolicyChanged>(&event.payload)) policy = e->policy;
     if (const auto* e = std::get_if<NodeAdded>(&event.payload)) nodes[e->node.id].node = e->node;
     if (const auto* e = std::get_if<GpuAdded>(&event.payload))
-      gpus[e->gpu.id] = GpuAccount{.gpu = e->gpu, .held = {}};
+      gpus[e->gpu.id] = GpuAccount{.gpu = e->gpu, .drained = !e->drained.empty(), .held = {}};
     if (const auto* e = std::get_if<HealthChanged>(&event.payload)) {
       gpus[e->gpu].health = e->health;
       forget_gone(e->gpu);
@@ -191,10 +191,13 @@ class Ledger {
     if (const auto* e = std::get_if<GpuDrained>(&event.payload)) gpus[e->gpu].drained = true;
     if (const auto* e = std::get_if<GpuUndrained>(&event.payload)) gpus[e->gpu].drained = false;
     if (const auto* e = std::get_if<JobSubmitted>(&event.payload)) submitted(*e);
-    if (const auto* e = std::get_if<JobHeld>(&event.payload)) set_held(e->job, true);
-    if (const auto* e = std::get_if<JobReleased>(&event.payload)) set_held(e->job, false);
+    if (const auto* e = std::get_if<JobHeld>(&event.payload)) set_held(*e, true);
+    if (const auto* e = std::get_if<JobReleased>(&event.payload)) set_held(*e, false);
     if (const auto* e = std::get_if<JobCancelled>(&event.payload)) {
-      if (jobs.contains(e->job)) jobs[e->job].cancelled = true;
+      for (uint64_t i = 0; i <= e->more; ++i) {
+        const auto job = jobs.find(JobId(e->job.value() + i));
+        if (job != jobs.end()) job->second.cancelled = true;
+      }
     }
     if (const auto* e = std::get_if<TaskStartFailed>(&event.payload)) gone(e->task, true);
     if (const auto* e = std::get_if<TaskExited>(&event.payload)) gone(e->task, false);
@@ -203,8 +206,15 @@ class Ledger {
       if (!live) gpus[e->gpu].held.erase(e->task);
     }
   }
-  void set_held(JobId job, bool held) {
-    if (jobs.contains(job)) jobs[job].held = held;
+  template <class Change>
+  void set_held(const Change& change, bool held) {
+    for (uint64_t i = 0; i <= change.more; ++i) {
+      const auto job = jobs.find(JobId(change.job.value() + i));
+      if (job == jobs.end()) continue;
+      // A hold of several is for those that wait.
+      if (held && change.more > 0 && job->second.phase != Phase::waiting) continue;
+      job->second.held = held;
+    }
   }
   void submitted(const JobSubmitted& e) {
     const size_t count = std::max<size_t>(e.array.indices.size(), 1);

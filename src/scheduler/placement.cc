@@ -327,7 +327,7 @@ MilliGpu charge_at_least(const Shape& shape, const Capacity& installed, uint32_t
   if (shape.kind == SliceKind::whole) return kWholeGpu * slices;
   int64_t least = kWholeGpu.count();
   for (const Kind& kind : installed.kinds()) {
-    if (!shape.type.empty() && installed.type_name(kind.type) != shape.type) continue;
+    if (!accepts_type(shape.type, installed.type_name(kind.type))) continue;
     if (!shape.pool.empty() && kind.pool != shape.pool) continue;
     for (const auto& [usable, count] : kind.memories) {
       GpuRoom room;

@@ -122,13 +122,19 @@ class Room {
     for (const GpuRoom* room : usable_gpus(state_, job_)) {
       if (!room->open) continue;
       if (whole && room->is_idle()) ++idle[state_.gpus.at(room->id).gpu.node];
-      if (!whole && !room->whole) proof.available = std::max(proof.available, room->compute_free.count());
+      if (!whole && !room->whole && may_join(*room))
+        proof.available = std::max(proof.available, room->compute_free.count());
     }
     for (const auto& [node, count] : idle) proof.available = std::max(proof.available, count);
   }
 
  private:
   bool fits(const Layers& layers) const { return job_fits(state_, job_, layers); }
+
+  // Fractions of different users do not meet on a GPU unless the policy says so.
+  bool may_join(const GpuRoom& room) const {
+    return shape_.share_with_others || room.is_idle() || room.owners.is_only(shape_.uid);
+  }
 
   std::set<JobId> holders_of_usable() const {
     std::set<JobId> holders;

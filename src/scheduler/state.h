@@ -293,6 +293,9 @@ struct State {
   // --- parts of the above, by file ---
   // ingest.cc: what users and the world do
   void submit(const JobSubmitted& event);
+  void cancel(const JobCancelled& event);
+  void hold(const JobHeld& event);
+  void release(const JobReleased& event);
   void update(const JobUpdated& event);
   void wait_until_begin(Job& job, Time begin);
   void take_in_policy(const PolicyChanged& event);

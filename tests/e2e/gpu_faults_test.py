@@ -1,5 +1,5 @@
 """Every fault of the emulator raised under running jobs: the right jobs end or wait, the right GPUs are closed, all
-others go on.
+others go on. (Faults that need a later driver are in gpu_reset_test.py.)
 
 Five GPUs. Each test breaks one thing, looks, and puts it right; on a bystander GPU a job of its own runs through all of
 them, and is asked at the end whether anything ever touched it.
@@ -11,15 +11,20 @@ import re
 import signal
 import subprocess
 import time
+import unittest
 
 import scenario
 from scenario import BIN, Failed, wait_until
 
 EMULATOR = BIN + "/tranche-emulator"
 TRAIN = BIN + "/examples/train"
+LONG = os.environ.get("TRANCHE_LONG") == "1"
+RAISED = set()  # kinds of faults
+ELSEWHERE = {"checkpoint"}  # gpu_reset_test.py raises it at each of its states
 
 
 def fault(*words):
+    RAISED.add(words[0])
     done = subprocess.run([EMULATOR, "fault", *map(str, words)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise Failed(f"fault {words}: {done.stdout}{done.stderr}")
@@ -34,6 +39,7 @@ class GpuFaults(scenario.Scenario):
                                       [TRAIN, "--seconds", "3600", "--memory", "100"])
         server.wait_state(cls.bystander, "running", user="carol")
         cls.bystander_gpu = server.job(cls.bystander, "carol")["gpus"][0]
+        cls.tests_left = len(unittest.defaultTestLoader.getTestCaseNames(cls))
 
     @classmethod
     def tearDownClass(cls):
@@ -43,6 +49,15 @@ class GpuFaults(scenario.Scenario):
         server.wait(cls.bystander, user="carol")
         if state["state"] != "running" or state["attempt"] != 1:
             raise Failed(f"the job that nothing concerned was touched: {state}")
+        out = subprocess.run([EMULATOR, "fault", "--help"], capture_output=True, text=True, check=True).stdout
+        kinds = set(re.findall(r"^  ([a-z][a-z-]+)(?: |, ecc-)", out, re.M)) | set(re.findall(r", (ecc-\w+)", out))
+        missing = kinds - RAISED - ELSEWHERE - {"tranche-emulator"}
+        if cls.tests_left == 0 and missing:
+            raise Failed(f"no test raises {sorted(missing)}")
+        print(f"{len(kinds & RAISED)} of {len(kinds - {'tranche-emulator'})} kinds of faults were raised", flush=True)
+
+    def setUp(self):
+        type(self).tests_left -= 1
 
     def tearDown(self):
         fault("clear")
@@ -64,6 +79,7 @@ class GpuFaults(scenario.Scenario):
         ages = [float("inf")]
 
         def fresh():
+            self.doctor("driver")  # has a GPU that was let go looked at
             number, unit = re.fullmatch(r"(\d+)(ns|us|ms|s)", self.gpu(index)["sample_age"]).groups()
             ages.append(int(number) * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[unit])
             return sum(later < earlier for earlier, later in zip(ages, ages[1:])) > times
@@ -115,9 +131,49 @@ class GpuFaults(scenario.Scenario):
         self.assertEqual((shown["xid"], shown["of_the_job"]), (31, True))
         self.assertIn(first, shown["jobs"])
         self.assertEqual(self.server.job(second)["state"], "running", "its neighbour goes on")
+        self.assertIn("XID 31 on GPU", done["reason"])
+        self.assertIn("an error of the program", self.server.tranche("alice", "show", str(first))[0])
+        self.assertNotIn("reason", self.server.job(second))
         self.only_unwell()
         self.assertIn("XID 31", self.server.tranche("alice", "gpus")[0])
         self.assertRegex(self.doctor("xids")["detail"], r"^[1-9]\d* of programs")
+        self.server.kill_daemon()
+        self.server.up()
+        self.assertEqual(self.gpu(index)["faults"][-1]["jobs"], shown["jobs"], "a restart forgets no XID")
+        self.assertEqual(self.server.wait(first)[0]["reason"], done["reason"])
+
+    def test_users_that_share_a_gpu(self):
+        """A fault of one user's process is that user's; one that hits all contexts ends both users' jobs, and no others."""
+        mine, index = self.train("alice", ["-G", "0.4"])
+        theirs, other = self.train("bob", ["-G", "0.4"])
+        self.assertEqual(index, other, "both share one GPU")
+        fault("xid", 43, "--gpu", index, "--pid", self.pid_of(mine, index))
+        self.assertEqual(self.server.wait(mine)[0]["state"], "failed")
+        self.assertEqual(self.server.job(theirs, "bob")["state"], "running")
+        again, other = self.train("alice", ["-G", "0.4"])
+        self.assertEqual(index, other)
+        fault("xid", 95, "--gpu", index)  # not confined to a program
+        for job, user in ((again, "alice"), (theirs, "bob")):
+            done = self.server.wait(job, user=user)[0]
+            self.assertEqual(done["state"], "failed")
+            self.assertIn("a fault of the GPU", done["reason"])
+        self.until_gpu(index, health="failed")
+        self.only_unwell(index)
+
+    def test_programs_of_different_users_that_fail_make_their_gpu_suspect(self):
+        gpus = set()
+        for user in ("alice", "alice", "bob"):
+            self.only_unwell()
+            job, index = self.train(user)
+            gpus.add(index)
+            self.assertEqual(self.gpu(index)["health"], "ok")
+            fault("xid", 13, "--gpu", index)
+            self.assertEqual(self.server.wait(job, user=user)[0]["state"], "failed")
+        self.assertEqual(len(gpus), 1, "the same one each time")
+        gpu = self.until_gpu(index, health="degraded")
+        self.assertIn("programs of different users", gpu["reason"])
+        self.server.tranche("root", "gpus", "undrain", str(index))
+        self.until_gpu(index, health="ok")
 
     def test_each_class_of_xid(self):
         """Informational: nothing. Watch: chosen last. Reset, inspect: closed until an operator opens it."""
@@ -142,7 +198,7 @@ class GpuFaults(scenario.Scenario):
                     self.end(job)
                 fault("clear", "--gpu", index)
                 if health != "ok":
-                    self.read_again(index)
+                    self.read_again(index, 2 if health == "failed" else 5)  # one that is let go is seldom read
                     self.assertEqual(self.gpu(index)["health"], health, "good readings alone do not open it")
                     self.server.tranche("root", "gpus", "undrain", str(index))
                     self.until_gpu(index, health="ok")
@@ -155,7 +211,7 @@ class GpuFaults(scenario.Scenario):
         fault("clear", "--gpu", index)
         self.server.kill_daemon()
         self.server.up()
-        self.read_again(index)
+        self.read_again(index, 2)
         gpu = self.gpu(index)
         self.assertEqual(gpu["health"], "failed", "the log says so, and nobody has reset it")
         self.assertIn("XID 95:", gpu["reason"])
@@ -166,6 +222,7 @@ class GpuFaults(scenario.Scenario):
         fault("lost", "--gpu", index)
         done = self.server.wait(job)[0]
         self.assertIn(done["state"], ("node_failed", "failed"), "stopped, or quicker than that")
+        self.assertIn("XID 79 on GPU", done["reason"])
         gpu = self.until_gpu(index, health="lost")
         self.assertIn("fallen off the bus", gpu["reason"])
         self.only_unwell(index)
@@ -181,20 +238,39 @@ class GpuFaults(scenario.Scenario):
         fault("nvml-block", "--gpu", index, "--for", "60s")
         begin = time.monotonic()
         slowest = 0.0
-        while self.gpu(index)["health"] == "ok":
-            self.assertLess(time.monotonic() - begin, 30, "the GPU that does not answer is found out")
+        jobs = 0
+        # The whole minute in the long run, until it is found out in CI.
+        while self.gpu(index)["health"] == "ok" or (LONG and time.monotonic() - begin < 55):
+            if self.gpu(index)["health"] == "ok":
+                self.assertLess(time.monotonic() - begin, 30, "the GPU that does not answer is found out")
             asked = time.monotonic()
             self.assertNotEqual(self.runs_at(), index)
             slowest = max(slowest, time.monotonic() - asked)
+            jobs += 1
         gpu = self.until_gpu(index, health="failed")
         self.assertIn("does not answer", gpu["reason"])
         self.only_unwell(index)
         self.assertEqual(self.server.job(job)["state"], "running", "nobody is ended on missing knowledge")
         for _ in range(3):
             self.assertNotEqual(self.runs_at(), index)
-        print(f"slowest job from submit to end beside a blocked call: {slowest * 1000:.0f} ms", flush=True)
+        print(f"{jobs} jobs in {time.monotonic() - begin:.0f} s beside a blocked call, the slowest from submit to end "
+              f"{slowest * 1000:.0f} ms", flush=True)
         fault("clear", "--gpu", index)
         self.until_gpu(index, health="ok")
+        self.assertEqual(self.server.job(job)["state"], "running")
+
+    def test_a_driver_that_answers_nothing_ends_nobody(self):
+        job, _ = self.train()
+        fault("nvml-block")
+        wait_until(lambda: self.doctor("driver")["status"] == "warn", 40, "the silence is noticed")
+        waiting = self.submit("bob", ["-G", "1", "-o", "/dev/null"], [TRAIN, "--steps", "1", "--memory", "10"])
+        self.assertEqual(self.server.job(job)["state"], "running")
+        self.assertNotIn("lost", {g["health"] for g in self.gpus()}, "unknown is not lost")
+        fault("clear")
+        # A GPU that was thought to hold up the others would be asked again after a minute; a new daemon asks now.
+        self.server.kill_daemon()
+        self.server.up()
+        self.assertEqual(self.server.wait(waiting, user="bob")[0]["state"], "completed")
         self.assertEqual(self.server.job(job)["state"], "running")
 
     # --- the driver ---------------------------------------------------------------------------------------
@@ -262,6 +338,7 @@ class GpuFaults(scenario.Scenario):
         fault("power", "--gpu", index)
         fault("thermal", "--software", "--gpu", self.bystander_gpu)
         fault("ecc-corrected", 5, "--gpu", index)
+        fault("ecc-uncorrected", 1, "--gpu", index)  # only counted: what it does to programs are XIDs
         self.read_again(index, 8)
         self.assertEqual({g["health"] for g in self.gpus()}, {"ok"})
         self.assertEqual(self.server.job(job)["state"], "running")
@@ -341,13 +418,14 @@ print(time.monotonic() - begin)
     def test_what_is_wrong_is_listed(self):
         index = next(g["index"] for g in self.gpus() if not g["slices"])
         fault("slow-copy", "1G", "--gpu", index)
-        fault("checkpoint", "checkpointed")
+        fault("driver-mismatch")
         listed = json.loads(fault("list", "--json"))["faults"]
-        self.assertEqual({(f.get("gpu"), f["kind"]) for f in listed}, {(index, "slow-copy"), (None, "checkpoint")})
+        self.assertEqual({(f.get("gpu"), f["kind"]) for f in listed}, {(index, "slow-copy"), (None, "driver-mismatch")})
         fault("clear")
         self.assertEqual(json.loads(fault("list", "--json"))["faults"], [])
         self.assertFalse(os.path.exists("/dev/nvidia40"))
 
 
 if __name__ == "__main__":
-    scenario.main(board="h100-80:5", drop_in='[gpus]\nsample_interval = "100ms"\n')
+    scenario.main(board="h100-80:5", drop_in='[gpus]\nsample_interval = "100ms"\n',
+                  policy="[policy]\nusers_share_gpu = true\n")

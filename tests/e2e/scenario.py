@@ -154,14 +154,14 @@ def print_daemon_log(lines=40):
                 print(f"--- {name}.log\n" + "".join(file.readlines()[-lines:]), file=sys.stderr)
 
 
-def main(board="h100-80:4", policy="", drop_in="", state_dir=LAB + "/state"):
+def main(board="h100-80:4", policy="", drop_in="", state_dir=LAB + "/state", emulator=()):
     """Runs the calling file's tests against one server, then looks at what is left. `drop_in`: more configuration, as
     administrators add it in conf.d."""
     if drop_in:
         os.makedirs(LAB + "/conf.d")
         with open(LAB + "/conf.d/scenario.toml", "w", encoding="utf-8") as file:
             file.write(drop_in)
-    with Server(board=board, policy=policy, state_dir=state_dir) as server:
+    with Server(board=board, policy=policy, state_dir=state_dir, emulator=emulator) as server:
         _SERVER[:] = [server]
         os.makedirs(SHARED, exist_ok=True)
         os.chmod(SHARED, 0o1777)

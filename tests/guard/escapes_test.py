@@ -46,7 +46,7 @@ class Escapes(scenario.Scenario):
     def reported(self, since):
         """{job: seconds until its line} of the daemon's log."""
         with open(LOG, encoding="utf-8", errors="replace") as file:
-            lines = [line for line in file if "share_exceeded" in line]
+            lines = [line for line in file if re.search("share_(exceeded|unguarded)", line)]
         return {int(found.group(1)): time.monotonic() - since for line in lines
                 for found in [re.search(r"job\D{1,3}(\d+)", line)] if found}
 

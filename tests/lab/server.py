@@ -54,12 +54,13 @@ def wait_until(condition, seconds, what):
 class Server:
     """Started by `with`; ends everything and checks nothing: see leftovers()."""
 
-    def __init__(self, board="h100-80:4", policy="", state_dir=LAB + "/state", real_gpus=False):
+    def __init__(self, board="h100-80:4", policy="", state_dir=LAB + "/state", real_gpus=False, emulator=()):
         require_lab()
         self.board = board
         self.policy = policy
         self.state_dir = state_dir
         self.real_gpus = real_gpus
+        self.emulator = emulator  # more words for `tranche-emulator start`: --driver 570, --guest vgpu
         # The number of a namespace is given again once it is free, so it alone would meet what a killed lab left.
         self.cgroup_root = f"tranche-lab-{os.readlink('/proc/self/ns/pid')[5:-1]}-{os.urandom(4).hex()}"
         self.config = LAB + "/tranche.toml"
@@ -74,7 +75,7 @@ class Server:
         if not self.real_gpus:
             bind(os.path.join(BUILD, "lib", "emulator"), LAB + "/lib/emulator")
             # What `start` puts in place has only the functions of its driver release, as a real driver has.
-            self.library_dir = self.root(BIN + "/tranche-emulator", "start", *self._boards()).strip()
+            self.library_dir = self.root(BIN + "/tranche-emulator", "start", *self._boards(), *self.emulator).strip()
         self.write_config(self.policy)
         try:
             self.up()
@@ -89,7 +90,8 @@ class Server:
             subprocess.run([BIN + "/tranche-emulator", "stop"], check=False, stdout=subprocess.DEVNULL)
 
     def _boards(self):
-        return [word for board in self.board.split() for word in ("--board", board)]
+        boards = [word for board in self.board.split() for word in ("--board", board)]
+        return boards
 
     def _up_command(self, verb):
         command = [os.path.join(ROOT, "packaging", "tranche-up"), verb, "--config", self.config, "--bin", BIN,
