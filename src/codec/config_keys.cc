@@ -259,6 +259,13 @@ std::string take_cpus(const Entry& entry, Object<kMember>& target) {
   return "";
 }
 
+// One GPU is what is meant where nothing is said.
+std::string take_reclaim_surplus(const Entry& entry, Policy& target) {
+  std::string problem = take_gpus<&Policy::reclaim_surplus>(entry, target);
+  if (target.reclaim_surplus == kWholeGpu) target.reclaim_surplus.reset();
+  return problem;
+}
+
 std::string take_default_queue(const Entry& entry, Policy& target) {
   if (entry.kind != Kind::text) return "must be a queue's path in quotes, not " + shown_value(entry);
   if (std::string problem = check_queue_path(entry.text); !problem.empty()) return problem;
@@ -308,7 +315,7 @@ constexpr Key<Policy> kPolicyKeys[] = {
     {"placement", "choice", "\"pack\"", take_choice<&Policy::placement>},
     {"gpu_placement", "choice", "\"pack\"", take_choice<&Policy::gpu_placement>},
     {"share_unit", "GPUs", "0", take_gpus<&Policy::share_unit>},
-    {"reclaim_surplus", "GPUs", "1", take_gpus<&Policy::reclaim_surplus>},
+    {"reclaim_surplus", "GPUs", "1", take_reclaim_surplus},
     {"consolidation_moves", "number", "0", take_integer<&Policy::consolidation_moves, 0, limits::kTasksMax>},
     {"topology_levels", "list", "[]", take_names<&Policy::topology_levels>},
     {"only_action", "choice", "\"all\"", take_choice<&Policy::only_action>},
