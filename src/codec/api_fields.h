@@ -25,6 +25,7 @@ inline constexpr DurationText kTimeLimit{kSecond.count(), limits::kDurationNanos
 template <class Visitor>
 void describe(Visitor& v, Of<Proof>) {
   v.required("kind", &Proof::kind);
+  v.optional("resource", &Proof::resource);
   v.optional("job", &Proof::job, kId);
   v.optional("queue", &Proof::queue, kQueuePath);
   v.optional("needed", &Proof::needed, kAmount);

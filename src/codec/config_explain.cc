@@ -7,6 +7,13 @@
 namespace tranche {
 namespace {
 
+// "16 CPUs and 64G of memory"; "" if neither is bounded.
+std::string host_text(std::optional<MilliCpu> cpu, std::optional<MiB> memory) {
+  std::string text = cpu ? format_thousandths(cpu->count()) + " CPUs" : "";
+  if (memory) text += (text.empty() ? "" : " and ") + format_memory(*memory) + " of memory";
+  return text;
+}
+
 std::string explain_queue(const QueuePolicy& queue) {
   std::string sentence = "Queue " + queue.path;
   if (queue.quota && queue.quota->count() > 0) {
@@ -15,8 +22,9 @@ std::string explain_queue(const QueuePolicy& queue) {
   } else {
     sentence += " is promised nothing";
   }
-  sentence +=
-      "; of what is left it gets shares in proportion to its weight of " + std::to_string(queue.weight);
+  sentence += queue.weight == 0 ? std::string("; of what is left it gets nothing, since its weight is 0")
+                                : "; of what is left it gets shares in proportion to its weight of " +
+                                      std::to_string(queue.weight);
   if (queue.priority != 0) {
     sentence +=
         queue.priority > 0 ? ", before queues of lower priority" : ", after queues of higher priority";
@@ -24,6 +32,10 @@ std::string explain_queue(const QueuePolicy& queue) {
   }
   sentence +=
       queue.limit ? ", and never more than " + format_gpus(*queue.limit) : std::string(", without a limit");
+  const std::string processors = host_text(queue.quota_cpu, queue.quota_memory);
+  if (!processors.empty()) sentence += "; its quota of the machine is " + processors;
+  const std::string most = host_text(queue.limit_cpu, queue.limit_memory);
+  if (!most.empty()) sentence += "; it uses at most " + most;
   if (queue.user_limit) sentence += "; each of its users holds at most " + format_gpus(*queue.user_limit);
   return sentence + ".";
 }
@@ -155,6 +167,26 @@ std::vector<std::string> explain_policy(const Policy& policy) {
   sentences.push_back(policy.backfill
                           ? "Small jobs may start ahead of a large one as long as they do not delay it."
                           : "No job starts ahead of the first one that waits.");
+  if (policy.no_head_reservation)
+    sentences.push_back(
+        "No waiting job is promised a time: a large one may wait for ever behind small ones.");
+  if (policy.backfill_order == BackfillOrder::shortest)
+    sentences.push_back("Around a promise, the job that is expected to run shortest is tried first.");
+  if (policy.placement == PlacementStrategy::spread)
+    sentences.push_back("Jobs go to the machine with the most room.");
+  if (policy.gpu_placement == PlacementStrategy::spread)
+    sentences.push_back("Fractions go to the GPU with the most room.");
+  if (policy.share_unit.count() > 1)
+    sentences.push_back("Fair shares are whole multiples of " + format_gpus(policy.share_unit) + ".");
+  if (policy.reclaim_surplus && *policy.reclaim_surplus != kWholeGpu)
+    sentences.push_back("A queue is taken from when it is over its fair share by " +
+                        format_gpus(*policy.reclaim_surplus) + ".");
+  if (policy.consolidation_moves > 0)
+    sentences.push_back("Up to " + std::to_string(policy.consolidation_moves) +
+                        " running jobs may be started again elsewhere so that one that waits finds room.");
+  if (policy.only_action != SchedulerAction::all)
+    sentences.push_back("Only the action " + std::string(to_string(policy.only_action)) +
+                        " is carried out: this is meant for tests.");
   sentences.push_back("A user has at most " + std::to_string(policy.jobs_per_user_max) +
                       " jobs that have not ended.");
   return sentences;

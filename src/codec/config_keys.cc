@@ -5,6 +5,7 @@
 #include "base/quantity_text.h"
 #include "base/utf8.h"
 #include "codec/duration_text.h"
+#include "codec/json_decoder.h"
 #include "codec/json_document.h"
 #include "codec/limits.h"
 #include "codec/nearest_name.h"
@@ -224,6 +225,47 @@ std::string take_listen(const Entry& entry, DaemonConfig&) {
   return "listening on TCP is not available yet: remove the key, the Unix socket is always there";
 }
 
+// The model's flag says what is not.
+std::string take_head_reservation(const Entry& entry, Policy& target) {
+  if (entry.kind != Kind::boolean) return "must be true or false, not " + shown_value(entry);
+  target.no_head_reservation = !entry.flag;
+  return "";
+}
+
+template <auto kMember>
+std::string take_choice(const Entry& entry, Object<kMember>& target) {
+  const auto value = entry.kind == Kind::text ? from_string<Member<kMember>>(entry.text) : std::nullopt;
+  if (value) {
+    target.*kMember = *value;
+    return "";
+  }
+  std::string names;
+  for (const std::string_view name : json::detail::enum_texts<Member<kMember>>())
+    names += (names.empty() ? "\"" : ", \"") + std::string(name) + "\"";
+  return "must be one of " + names + ", not " + shown_value(entry);
+}
+
+// CPUs as people write them, 2 or 0.5, into thousandths.
+template <auto kMember>
+std::string take_cpus(const Entry& entry, Object<kMember>& target) {
+  const bool is_number = entry.kind == Kind::integer || entry.kind == Kind::decimal;
+  const auto thousandths = parse_thousandths(
+      entry.text.ends_with(".0") ? entry.text.substr(0, entry.text.size() - 2) : entry.text);
+  if (!is_number || !thousandths || *thousandths > limits::kCpuMilliMax) {
+    return "must be a number of CPUs from 0 to 1000000 with at most three places, like 16 or 0.5, not " +
+           shown_value(entry);
+  }
+  target.*kMember = MilliCpu(*thousandths);
+  return "";
+}
+
+// One GPU is what is meant where nothing is said.
+std::string take_reclaim_surplus(const Entry& entry, Policy& target) {
+  std::string problem = take_gpus<&Policy::reclaim_surplus>(entry, target);
+  if (target.reclaim_surplus == kWholeGpu) target.reclaim_surplus.reset();
+  return problem;
+}
+
 std::string take_default_queue(const Entry& entry, Policy& target) {
   if (entry.kind != Kind::text) return "must be a queue's path in quotes, not " + shown_value(entry);
   if (std::string problem = check_queue_path(entry.text); !problem.empty()) return problem;
@@ -268,6 +310,15 @@ constexpr Key<Policy> kPolicyKeys[] = {
     {"grace", "duration", "\"30s\"", take_duration<&Policy::grace_default, 0, kDay.count()>},
     {"backfill", "switch", "true", take_switch<&Policy::backfill>},
     {"jobs_per_user_max", "number", "20000", take_integer<&Policy::jobs_per_user_max, 1, 1'000'000>},
+    {"head_reservation", "switch", "true", take_head_reservation},
+    {"backfill_order", "choice", "\"queue\"", take_choice<&Policy::backfill_order>},
+    {"placement", "choice", "\"pack\"", take_choice<&Policy::placement>},
+    {"gpu_placement", "choice", "\"pack\"", take_choice<&Policy::gpu_placement>},
+    {"share_unit", "GPUs", "0", take_gpus<&Policy::share_unit>},
+    {"reclaim_surplus", "GPUs", "1", take_reclaim_surplus},
+    {"consolidation_moves", "number", "0", take_integer<&Policy::consolidation_moves, 0, limits::kTasksMax>},
+    {"topology_levels", "list", "[]", take_names<&Policy::topology_levels>},
+    {"only_action", "choice", "\"all\"", take_choice<&Policy::only_action>},
 };
 constexpr Key<DaemonConfig> kSharingKeys[] = {
     {"users_share_gpu", "choice", "\"enforced\"", take_users_share},
@@ -295,10 +346,14 @@ constexpr Key<ClassPolicy> kClassKeys[] = {
 constexpr Key<QueuePolicy> kQueueKeys[] = {
     {"quota", "GPUs", "", take_gpus<&QueuePolicy::quota>},
     {"limit", "GPUs", "", take_gpus<&QueuePolicy::limit>},
-    {"weight", "number", "1", take_integer<&QueuePolicy::weight, 1, limits::kWeightMax>},
+    {"weight", "number", "1", take_integer<&QueuePolicy::weight, 0, limits::kWeightMax>},
     {"priority", "number", "0",
      take_integer<&QueuePolicy::priority, -limits::kPriorityMax, limits::kPriorityMax>},
     {"user_limit", "GPUs", "", take_gpus<&QueuePolicy::user_limit>},
+    {"quota_cpu", "CPUs", "", take_cpus<&QueuePolicy::quota_cpu>},
+    {"limit_cpu", "CPUs", "", take_cpus<&QueuePolicy::limit_cpu>},
+    {"quota_memory", "size", "", take_size<&QueuePolicy::quota_memory>},
+    {"limit_memory", "size", "", take_size<&QueuePolicy::limit_memory>},
 };
 
 }  // namespace

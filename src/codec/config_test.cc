@@ -124,7 +124,7 @@ constexpr BadConfig kBadConfigs[] = {
     {"[queue.a]\nquota = [2]", "t.toml:2:1: ", "not a list"},
     {"[queue.a]\nquota = 2001-01-01", "t.toml:2:1: ", "not a date"},
     {"[queue.a]\nquota.b = 2", "t.toml:2:", "quota"},
-    {"[queue.a]\nweight = 0", "t.toml:2:1: ", "from 1 to"},
+    {"[queue.a]\nweight = -1", "t.toml:2:1: ", "from 0 to"},
     {"[queue.a]\nweight = 1.5", "t.toml:2:1: ", "whole number"},
     {"[queue.a]\nlimit = 1\nquota = 2", "t.toml:3:1: ", "above its limit"},
     {"[queue.a]\nlimit = 1\n[queue.\"a/b\"]\nquota = 2", "t.toml:4:1: ", "the limit of \"a\""},

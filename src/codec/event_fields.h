@@ -11,6 +11,7 @@
 #include "model/decision.h"
 #include "model/event.h"
 #include "model/policy.h"
+#include "model/task_groups.h"
 
 namespace tranche::json {
 
@@ -23,9 +24,13 @@ void describe(Visitor& v, Of<QueuePolicy>) {
   v.required("path", &QueuePolicy::path, Text{limits::kQueuePathBytes, Content::line, 1});
   v.optional("quota_milli", &QueuePolicy::quota, kQueueCompute);
   v.optional("limit_milli", &QueuePolicy::limit, kQueueCompute);
-  v.required("weight", &QueuePolicy::weight, Range{1, limits::kWeightMax});
+  v.required("weight", &QueuePolicy::weight, Range{0, limits::kWeightMax});
   v.optional("priority", &QueuePolicy::priority, kPriority);
   v.optional("user_limit_milli", &QueuePolicy::user_limit, kQueueCompute);
+  v.optional("quota_cpu_milli", &QueuePolicy::quota_cpu, Range{0, limits::kCpuMilliMax});
+  v.optional("limit_cpu_milli", &QueuePolicy::limit_cpu, Range{0, limits::kCpuMilliMax});
+  v.optional("quota_memory_mib", &QueuePolicy::quota_memory, kMemoryMib);
+  v.optional("limit_memory_mib", &QueuePolicy::limit_memory, kMemoryMib);
 }
 
 template <class Visitor>
@@ -74,6 +79,15 @@ void describe(Visitor& v, Of<Policy>) {
   v.required("backfill", &Policy::backfill);
   v.required("users_share_gpu", &Policy::users_share_gpu);
   v.required("jobs_per_user_max", &Policy::jobs_per_user_max, kCount32);
+  v.optional("no_head_reservation", &Policy::no_head_reservation);
+  v.optional("backfill_order", &Policy::backfill_order);
+  v.optional("placement", &Policy::placement);
+  v.optional("gpu_placement", &Policy::gpu_placement);
+  v.optional("share_unit_milli", &Policy::share_unit, kQueueCompute);
+  v.optional("reclaim_surplus_milli", &Policy::reclaim_surplus, kQueueCompute);
+  v.optional("consolidation_moves", &Policy::consolidation_moves, Range{0, limits::kTasksMax});
+  v.optional("topology_levels", &Policy::topology_levels, List{limits::kTopologyLevels, kName});
+  v.optional("only_action", &Policy::only_action);
 }
 
 // --- what exists
@@ -148,6 +162,23 @@ void describe(Visitor& v, Of<LimitSignal>) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, Of<TopologyRequest>) {
+  v.optional("required", &TopologyRequest::required, kName);
+  v.optional("preferred", &TopologyRequest::preferred, kName);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<TaskGroup>) {
+  v.optional("parent", &TaskGroup::parent, Range{0, limits::kTaskGroups});
+  v.optional("tasks_min", &TaskGroup::tasks_min, Range{0, limits::kTasksMax});
+  v.optional("tasks_max", &TaskGroup::tasks_max, Range{0, limits::kTasksMax});
+  v.optional("groups_min", &TaskGroup::groups_min, Range{0, limits::kTaskGroups});
+  v.optional("task", &TaskGroup::task);
+  v.optional("topology", &TaskGroup::topology);
+  v.optional("nodes", &TaskGroup::nodes, List{limits::kAllowedNodes, kName});
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<JobSpec>) {
   constexpr Text kHash{64};
   v.required("owner", &JobSpec::owner);
@@ -172,6 +203,13 @@ void describe(Visitor& v, Of<JobSpec>) {
   v.optional("held", &JobSpec::held);
   v.optional("payload_hash", &JobSpec::payload_hash, kHash);
   v.optional("name_hash", &JobSpec::name_hash, kHash);
+  v.optional("elastic", &JobSpec::elastic);
+  v.optional("groups", &JobSpec::groups, List{limits::kTaskGroups, kPlain});
+  v.optional("groups_min", &JobSpec::groups_min, Range{0, limits::kTaskGroups});
+  v.optional("topology", &JobSpec::topology);
+  v.optional("nodes", &JobSpec::nodes, List{limits::kAllowedNodes, kName});
+  v.optional("gang_grace_ns", &JobSpec::gang_grace, kNanoseconds);
+  v.optional("preemption_delay_ns", &JobSpec::preemption_delay, kNanoseconds);
 }
 
 // --- events
@@ -340,7 +378,7 @@ inline std::string check_decoded(const Policy& policy) {
 
 inline std::string check_decoded(const JobSpec& spec) {
   if (spec.tasks_min > spec.tasks_max) return "tasks_min must not be above tasks_max";
-  return "";
+  return check_groups(spec);
 }
 
 inline std::string check_decoded(const End& end) {

@@ -31,6 +31,9 @@ inline constexpr size_t kGpuLinks = 1'024;
 inline constexpr size_t kSlicesPerTask = 1'024;
 inline constexpr size_t kDecisionsPerEvent = 10'000'000;
 inline constexpr size_t kLabels = 256;
+inline constexpr size_t kTopologyLevels = 16;
+inline constexpr size_t kTaskGroups = 1'024;    // of one job
+inline constexpr size_t kAllowedNodes = 4'096;  // of one job or group
 
 inline constexpr int64_t kIdMax = INT64_MAX;
 inline constexpr uint32_t kSmallIdMax = UINT32_MAX;  // NodeId, GpuId

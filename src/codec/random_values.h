@@ -118,6 +118,22 @@ class RandomFiller {
   }
   void repair(JobSpec& spec) {
     if (spec.tasks_min > spec.tasks_max) std::swap(spec.tasks_min, spec.tasks_max);
+    spec.groups_min = 0;
+    if (spec.groups.empty()) return;
+    spec.tasks_max = 0;
+    for (size_t i = 0; i < spec.groups.size(); ++i) {
+      TaskGroup& group = spec.groups[i];
+      // One group of groups at most, so that every tree is a valid one.
+      const bool holds_others = i == 0 && spec.groups.size() > 1;
+      group.parent = i > 0 && random.chance(1, 2) ? 1 : 0;
+      if (i == 1) group.parent = 1;
+      group.groups_min = holds_others ? 1 : 0;
+      group.tasks_max = holds_others ? 0 : 1 + group.tasks_max % 1000;
+      group.tasks_min = std::min(std::max(group.tasks_min, 1u), group.tasks_max);
+      spec.tasks_max += group.tasks_max;
+    }
+    const std::vector<bool> none(spec.tasks_max);
+    spec.tasks_min = static_cast<uint32_t>(TaskGroups(spec).missing(none).size());
   }
   void repair(End& end) {
     while (!is_final(end.state)) fill(end.state, kPlain);

@@ -25,6 +25,10 @@ std::string stop_reason(const Stop& stop) {
       return "another attempt was asked for";
     case StopReason::retried:
       return "it failed";
+    case StopReason::consolidated:
+      return "it starts again elsewhere" + beneficiary;
+    case StopReason::stale:
+      return "it ran with fewer tasks than it needs";
   }
   return "";
 }

@@ -16,6 +16,10 @@ namespace tranche {
   X(none) X(never_fits) X(limit) X(quota) X(busy) X(reserved) X(gang) X(dependency) X(held) X(drained)
 TRANCHE_ENUM(ProofKind, TRANCHE_PROOF_KIND)
 
+// What a queue's bound is of: its amounts are milli-GPU, milli-CPU or MiB.
+#define TRANCHE_BOUND_RESOURCE(X) X(gpu) X(cpu) X(memory)
+TRANCHE_ENUM(BoundResource, TRANCHE_BOUND_RESOURCE)
+
 // The checkable reason attached to a "no" or "not yet". Which fields are set depends on the kind:
 //   never_fits  needed, available: what it asks of one dimension and the most any placement has
 //   limit/quota queue, needed, used, bound: the queue whose bound it would pass; no queue: its array's
@@ -27,6 +31,7 @@ TRANCHE_ENUM(ProofKind, TRANCHE_PROOF_KIND)
 //   drained     gpus: the GPUs that would do and take no new work
 struct Proof {
   ProofKind kind = ProofKind::none;
+  BoundResource resource = BoundResource::gpu;  // of limit and quota
   JobId job;
   std::string queue;
   int64_t needed = 0;

@@ -21,14 +21,18 @@ struct Start {
 };
 
 // requeued: its owner or an operator asked for another attempt. retried: it failed, and may try again.
+// consolidated: it starts again elsewhere, so that another job finds room. stale: it ran with fewer tasks
+// than it needs for longer than its grace.
 // clang-format off
 #define TRANCHE_STOP_REASON(X) \
-  X(cancelled) X(preempted) X(reclaimed) X(gang) X(node_failed) X(requeued) X(retried)
+  X(cancelled) X(preempted) X(reclaimed) X(gang) X(node_failed) X(requeued) X(retried) \
+  X(consolidated) X(stale)
 // clang-format on
 TRANCHE_ENUM(StopReason, TRANCHE_STOP_REASON)
 
 // End one task: TERM, its grace, then KILL. `beneficiary` is the job that the room is made for, if any.
-// preempted and reclaimed jobs go back to pending.
+// preempted, reclaimed and consolidated jobs go back to pending; an
+// elastic job that can go on without the task stays and only loses that one.
 struct Stop {
   TaskKey task;
   StopReason reason = StopReason::cancelled;

@@ -73,6 +73,28 @@ struct TaskRequest {
   bool operator==(const TaskRequest&) const = default;
 };
 
+// Tasks that should be near each other: all on nodes that agree in a label (Policy::topology_levels).
+// required: or they do not start. preferred: if that is possible now.
+struct TopologyRequest {
+  std::string required;
+  std::string preferred;
+  bool is_set() const { return !required.empty() || !preferred.empty(); }
+  bool operator==(const TopologyRequest&) const = default;
+};
+
+// A part of a job: tasks that are alike, or a group of other parts. Ranks are given out in the order of the
+// list, `tasks_max` to each group of tasks.
+struct TaskGroup {
+  uint32_t parent = 0;      // position + 1 of the group that it is part of, which comes before it; 0: the job
+  uint32_t tasks_min = 0;   // of a group of tasks: it runs with at least so many or not at all
+  uint32_t tasks_max = 0;   // 0: a group of groups
+  uint32_t groups_min = 0;  // of a group of groups: how many of its parts must run; 0: all
+  TaskRequest task;         // of each task
+  TopologyRequest topology;
+  std::vector<std::string> nodes;  // names of the nodes where its tasks may go; empty: any
+  bool operator==(const TaskGroup&) const = default;
+};
+
 #define TRANCHE_DEPENDENCY_KIND(X) X(after_ok) X(after_not_ok) X(after_any) X(after_start)
 TRANCHE_ENUM(DependencyKind, TRANCHE_DEPENDENCY_KIND)
 
@@ -121,9 +143,20 @@ struct JobSpec {
   bool interactive = false;  // somebody waits at the other end of a socket
   TaskRequest task;
   uint32_t tasks_min = 1;  // a gang starts with at least this many tasks or not at all
-  uint32_t tasks_max = 1;  // > tasks_min: elastic
-  Duration time_limit;     // from its start; never zero
-  Duration grace;          // between TERM and KILL
+  uint32_t tasks_max = 1;  // > tasks_min: as many as fit when it starts, unless it is elastic
+  bool elastic = false;    // starts with what it needs at least; tasks come and go while it runs
+  // Tasks that differ, or belong together in parts (task_groups.h); empty: all are `task`. With groups,
+  // `task` is not used, tasks_max is the sum of theirs and tasks_min the least that they can start with.
+  std::vector<TaskGroup> groups;
+  uint32_t groups_min = 0;         // how many of the job's own parts must run; 0: all
+  TopologyRequest topology;        // of all tasks
+  std::vector<std::string> nodes;  // names of the nodes where its tasks may go; empty: any
+  Duration time_limit;             // from its start; never zero
+  Duration grace;                  // between TERM and KILL
+  // A gang that has lost a member beyond its minimum goes on for this long; kDurationMax: as long as it
+  // likes.
+  Duration gang_grace;
+  Duration preemption_delay;  // younger than this it starts where there is room, and nobody is stopped for it
   RetryPolicy retry;
   LimitSignal signal;
   Time begin;     // not before, if set

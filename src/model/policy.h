@@ -20,11 +20,29 @@ struct QueuePolicy {
   std::optional<MilliGpu>
       quota;  // deserved: never reclaimed by others while used within it. Unset: by weight only
   std::optional<MilliGpu> limit;  // never above this
-  int64_t weight = 1;             // share of what is left after quotas; >= 1
-  int32_t priority = 0;           // of the queue among its siblings, for the surplus: higher is served first
+  // The same for processors and host memory; unset: not bounded, and not looked at.
+  std::optional<MilliCpu> quota_cpu = std::nullopt;
+  std::optional<MilliCpu> limit_cpu = std::nullopt;
+  std::optional<MiB> quota_memory = std::nullopt;
+  std::optional<MiB> limit_memory = std::nullopt;
+  int64_t weight = 1;    // share of what is left after quotas; 0: none of it
+  int32_t priority = 0;  // of the queue among its siblings, for the surplus: higher is served first
   std::optional<MilliGpu> user_limit;  // for each user's leaf below it
   bool operator==(const QueuePolicy&) const = default;
 };
+
+// Where a job goes of the nodes that would do: on the fullest, or on the emptiest.
+#define TRANCHE_PLACEMENT_STRATEGY(X) X(pack) X(spread)
+TRANCHE_ENUM(PlacementStrategy, TRANCHE_PLACEMENT_STRATEGY)
+
+// Which of the jobs that fit around a reservation is tried first: by the order of queues, or the one that is
+// expected to run shortest.
+#define TRANCHE_BACKFILL_ORDER(X) X(queue) X(shortest)
+TRANCHE_ENUM(BackfillOrder, TRANCHE_BACKFILL_ORDER)
+
+// For tests of single actions only: what a step may do beside concluding jobs. `all` everywhere else.
+#define TRANCHE_SCHEDULER_ACTION(X) X(all) X(allocate) X(consolidate) X(reclaim) X(preempt) X(stale_gang)
+TRANCHE_ENUM(SchedulerAction, TRANCHE_SCHEDULER_ACTION)
 
 // Defaults that a job's class brings.
 struct ClassPolicy {
@@ -49,8 +67,18 @@ struct Policy {
                            kMinute.count()};     // over-quota work runs this long before it can be reclaimed
   Duration grace_default{30 * kSecond.count()};  // TERM to KILL when the job does not say
   bool backfill = true;                          // small jobs may start around the head's reservation
-  bool users_share_gpu = false;                  // fractions of different users may meet on one GPU
-  uint32_t jobs_per_user_max = 20'000;           // live jobs
+  bool no_head_reservation = false;  // the job that has come furthest is not promised a time and a place
+  BackfillOrder backfill_order = BackfillOrder::queue;
+  PlacementStrategy placement = PlacementStrategy::pack;      // on nodes
+  PlacementStrategy gpu_placement = PlacementStrategy::pack;  // of fractions, on the GPUs of a node
+  MilliGpu share_unit;  // fair shares are multiples of it, but for what satisfies a queue; zero: exact
+  // A queue is taken from when it is over its fair share by this; unset: one GPU.
+  std::optional<MilliGpu> reclaim_surplus = std::nullopt;
+  uint32_t consolidation_moves = 0;          // running jobs that one waiting job may have moved; 0: none
+  std::vector<std::string> topology_levels;  // node labels that name domains, the widest first
+  SchedulerAction only_action = SchedulerAction::all;
+  bool users_share_gpu = false;         // fractions of different users may meet on one GPU
+  uint32_t jobs_per_user_max = 20'000;  // live jobs
   bool operator==(const Policy&) const = default;
 
   const ClassPolicy& for_class(JobClass job_class) const { return classes[static_cast<size_t>(job_class)]; }

@@ -93,6 +93,8 @@ std::vector<int64_t> divide(const FairShareCase& fair) {
     made.priority = static_cast<int32_t>(queue.priority);
     policy.queues.push_back(made);
   }
+  // Amounts are millionths here, and the tables divide whole units.
+  policy.share_unit = MilliGpu(kMicro);
   scheduler::QueueTree tree;
   const Time now(kSecond.count());
   tree.configure(policy, now);

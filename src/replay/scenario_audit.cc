@@ -72,7 +72,9 @@ void ScenarioAudit::stopped(const Stop& stop) {
   const JobId job = stop.task.job;
   // A gang that has lost a member is ended for its own sake, and what it was when the case began is the
   // table's.
-  if (stop.reason == StopReason::gang || stop.reason == StopReason::node_failed) return;
+  if (stop.reason == StopReason::gang || stop.reason == StopReason::node_failed ||
+      stop.reason == StopReason::stale)
+    return;
   if (!placed(job).spec.preemptible && is_inside_quota(job))
     violations.push_back("job " + name(job) + " is not preemptible and inside its quota, and was evicted");
   if (!stop.beneficiary.is_set()) {
@@ -123,6 +125,11 @@ void ScenarioAudit::judge_victims() {
   const bool is_bounded = std::any_of(
       cluster_.policy.queues.begin(), cluster_.policy.queues.end(),
       [&](const QueuePolicy& queue) { return queue.limit || (!spec.preemptible && queue.quota); });
+  // Tasks that differ, or go one by one, are more than this account of room can tell.
+  const bool is_special = !spec.groups.empty() || !spec.nodes.empty() || spec.topology.is_set() ||
+                          std::any_of(victims_.begin(), victims_.end(),
+                                      [&](JobId victim) { return placed(victim).spec.elastic; });
+  if (is_special) return;
   if (is_bounded || (spec.task.gpu.kind != SliceKind::whole && spec.task.gpu.count > 1)) return;
   for (const JobId victim : victims_) {
     std::set<JobId> others = victims_;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "base/quantity_text.h"
 #include "replay/json_input.h"
+#include "replay/scenario_parts.h"
 
 namespace tranche::replay {
 namespace {
@@ -64,53 +66,12 @@ Slice slice_of(const ScenarioTask& task, GpuId gpu, int64_t gpu_memory_mib) {
   return slice;
 }
 
-GpuRequest request_of(const ScenarioTask& task) {
-  GpuRequest request;
-  if (task.is_shared()) {
-    request.kind = SliceKind::fraction;
-    request.count = static_cast<uint32_t>(task.devices);
-    request.compute = milli_of(task.fraction);
-    request.memory = MiB(task.memory_mib);
-  } else {
-    request.count = static_cast<uint32_t>(task.whole);
-  }
-  return request;
-}
-
-bool same_request(const ScenarioTask& a, const ScenarioTask& b) { return request_of(a) == request_of(b); }
-
 }  // namespace
 
-std::vector<std::string> inexpressible(const Scenario& scenario) {
-  std::set<std::string> missing;
-  if (scenario.has_plugins) missing.insert("a choice of placement strategy");
-  for (const ScenarioQueue& queue : scenario.queues) {
-    if (queue.deserved_cpu_milli || queue.deserved_memory_mb || queue.limit_cpu_milli ||
-        queue.limit_memory_mb)
-      missing.insert("quotas of CPU and memory");
-  }
-  for (const ScenarioJob& job : scenario.jobs) {
-    if (!job.subgroups.empty() || job.min_subgroups) missing.insert("groups of tasks inside a job");
-    if (job.topology.is_set()) missing.insert("topology");
-    if (job.preemption_delay_s != 0) missing.insert("preemption delay");
-    if (job.staleness_grace_s || job.stale_for_s != 0) missing.insert("grace of a broken gang");
-    for (const ScenarioTask& task : job.tasks) {
-      if (task.allowed_nodes) missing.insert("allowed nodes");
-      if (!same_request(task, job.tasks.front())) missing.insert("tasks of one job that differ");
-    }
-  }
-  return {missing.begin(), missing.end()};
-}
-
 Result<ScenarioCluster> ScenarioCluster::build(const Scenario& scenario, Policy base) {
-  const auto missing = inexpressible(scenario);
-  if (!missing.empty()) {
-    std::string list;
-    for (const std::string& what : missing) list += (list.empty() ? "" : ", ") + what;
-    return fail(ErrorCode::not_available_yet, "not built yet: " + list);
-  }
   ScenarioCluster cluster;
   cluster.policy = std::move(base);
+  cluster.set_policy(scenario);
   TRY(cluster.add_queues(scenario));
   cluster.add_nodes(scenario);
   TRY(cluster.add_jobs(scenario));
@@ -122,6 +83,39 @@ std::string ScenarioCluster::node_name(NodeId id) const {
   const auto found =
       std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) { return node.id == id; });
   return found == nodes.end() ? "" : found->name;
+}
+
+// Of the single actions, those that must not be followed by others in what the table expects.
+void ScenarioCluster::set_policy(const Scenario& scenario) {
+  switch (scenario.action) {
+    case ScenarioAction::allocate:
+      policy.only_action = SchedulerAction::allocate;
+      break;
+    case ScenarioAction::consolidation:
+      policy.only_action = SchedulerAction::consolidate;
+      break;
+    case ScenarioAction::reclaim:
+      policy.only_action = SchedulerAction::reclaim;
+      break;
+    case ScenarioAction::preempt:
+      policy.only_action = SchedulerAction::preempt;
+      break;
+    case ScenarioAction::stalegangeviction:
+      policy.only_action = SchedulerAction::stale_gang;
+      break;
+    case ScenarioAction::integration:
+      break;
+  }
+  for (const ScenarioTopology& topology : scenario.topologies) {
+    for (const std::string& level : topology.levels) {
+      auto& levels = policy.topology_levels;
+      if (std::find(levels.begin(), levels.end(), level) == levels.end()) levels.push_back(level);
+    }
+  }
+  for (const std::string& plugin : scenario.plugins) {
+    if (plugin == "gpuspread") policy.gpu_placement = PlacementStrategy::spread;
+    if (plugin == "nodeplacement=spread") policy.placement = PlacementStrategy::spread;
+  }
 }
 
 Result<void> ScenarioCluster::add_queues(const Scenario& scenario) {
@@ -138,9 +132,22 @@ Result<void> ScenarioCluster::add_queues(const Scenario& scenario) {
       queue_paths[queue->name] = above + "q" + number;
       QueuePolicy made;
       made.path = queue_paths[queue->name];
+      // Without that part of the upstream scheduler its queues bound nothing.
+      const bool is_bounded =
+          !scenario.has_plugins ||
+          std::find(scenario.plugins.begin(), scenario.plugins.end(), "proportion") != scenario.plugins.end();
+      if (!is_bounded) {
+        policy.queues.push_back(std::move(made));
+        queue = nullptr;
+        continue;
+      }
       if (queue->deserved) made.quota = milli_of(*queue->deserved);
       if (queue->limit) made.limit = milli_of(*queue->limit);
-      made.weight = std::max<int64_t>(queue->weight, 1);
+      made.weight = queue->weight;
+      if (queue->deserved_cpu_milli) made.quota_cpu = MilliCpu(*queue->deserved_cpu_milli);
+      if (queue->limit_cpu_milli) made.limit_cpu = MilliCpu(*queue->limit_cpu_milli);
+      if (queue->deserved_memory_mb) made.quota_memory = MiB(*queue->deserved_memory_mb);
+      if (queue->limit_memory_mb) made.limit_memory = MiB(*queue->limit_memory_mb);
       made.priority = static_cast<int32_t>(queue->priority);
       policy.queues.push_back(std::move(made));
       queue = nullptr;
@@ -198,19 +205,11 @@ Result<void> ScenarioCluster::add_jobs(const Scenario& scenario) {
     spec.queue = queue_paths.at(listed.queue);
     spec.priority = static_cast<int32_t>(listed.priority);
     spec.preemptible = listed.preemptible;
-    spec.task.gpu = request_of(listed.tasks.front());
-    spec.task.cpu = MilliCpu(listed.best_effort ? 0 : listed.task_cpu_milli);
-    spec.task.memory = MiB(listed.best_effort ? 0 : listed.task_memory_mb);
-    spec.tasks_max = static_cast<uint32_t>(listed.tasks.size());
-    spec.tasks_min = static_cast<uint32_t>(std::clamp<int64_t>(listed.min_members, 1, spec.tasks_max));
     spec.time_limit = kDay;
-    for (size_t task = 0; task < listed.tasks.size(); ++task) job.ranks.push_back({task, {}, {}});
-    std::stable_sort(job.ranks.begin(), job.ranks.end(), [&](const PlacedTask& a, const PlacedTask& b) {
-      const ScenarioTask& first = listed.tasks[a.task];
-      const ScenarioTask& second = listed.tasks[b.task];
-      if (first.node.empty() != second.node.empty()) return second.node.empty();
-      return first.priority > second.priority;
-    });
+    const int64_t grace = listed.staleness_grace_s.value_or(scenario.staleness_grace_s.value_or(60));
+    spec.gang_grace = grace < 0 ? kDurationMax : Duration(grace * kSecond.count());
+    spec.preemption_delay = Duration(listed.preemption_delay_s * kSecond.count());
+    set_parts(listed, job);
     jobs.push_back(std::move(job));
   }
   return {};

@@ -31,7 +31,7 @@ struct PlacedJob {
   JobId id;
   JobSpec spec;
   Time submitted;
-  std::vector<PlacedTask> ranks;  // those that hold something come first, then by the priority of the task
+  std::vector<PlacedTask> ranks;  // of each group: those that hold something come first, then by priority
 };
 
 class ScenarioCluster {
@@ -48,13 +48,11 @@ class ScenarioCluster {
   std::string node_name(NodeId id) const;
 
  private:
+  void set_policy(const Scenario& scenario);
   Result<void> add_queues(const Scenario& scenario);
   void add_nodes(const Scenario& scenario);
   Result<void> add_jobs(const Scenario& scenario);
   Result<void> place(const Scenario& scenario);
 };
-
-// What a case needs and the model cannot say, in words; empty if all can be said.
-std::vector<std::string> inexpressible(const Scenario& scenario);
 
 }  // namespace tranche::replay

@@ -86,7 +86,13 @@ class Player {
     const bool finished = listed.state == ScenarioStatus::failed || listed.state == ScenarioStatus::succeeded;
     if (!listed.holds() && !finished) return;
     restore(TaskStarted{key});
-    if (finished) finished_.push_back({key, listed.state});
+    if (finished) {
+      const int32_t code = listed.state == ScenarioStatus::failed ? 1 : 0;
+      restore(TaskExited{key, ExitCause::exited, code, 0});
+      for (const Slice& slice : outcome_of(key).slices) restore(SliceReleased{key, slice.gpu});
+      const Duration ago(scenario_.jobs[job.job].stale_for_s * kSecond.count());
+      begin_ = std::max(begin_, now_ + ago);
+    }
     if (listed.state == ScenarioStatus::releasing || listed.state == ScenarioStatus::stuckinreleasing) {
       const Stop stop{key, StopReason::preempted, {}};
       restore(Tick{}, {stop});
@@ -97,12 +103,7 @@ class Player {
   // --- rounds --------------------------------------------------------------------------------------------
   void play() {
     Decisions decisions;
-    for (const auto& [key, state] : finished_) {
-      const int32_t code = state == ScenarioStatus::failed ? 1 : 0;
-      append(decisions, step(TaskExited{key, ExitCause::exited, code, 0}, kScenarioStart));
-      append(decisions, step_released(key, outcome_of(key).slices));
-    }
-    append(decisions, step(Tick{}, kScenarioStart));
+    append(decisions, step(Tick{}, begin_));
     for (int round = 0; round < kRoundsMax; ++round) {
       const RoundCounts counts = take(decisions);
       if (counts != RoundCounts{}) result_.rounds.push_back(counts);
@@ -199,7 +200,7 @@ class Player {
   uint64_t last_event_ = 0;
   std::vector<TaskKey> starting_;
   std::vector<Stop> leaving_;
-  std::vector<std::pair<TaskKey, ScenarioStatus>> finished_;
+  Time begin_ = kScenarioStart;  // of the first round
 };
 
 }  // namespace

@@ -60,7 +60,7 @@ std::string earliest_end_text(const State& state, const std::vector<JobId>& bloc
 // "; GPU 0 has room for it, but carries a fraction of another user, ...": nothing if that is not what keeps
 // it.
 std::string strangers_text(const State& state, const Job& job) {
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  const Shape shape = shape_of(*job.spec, state.policy);
   if (shape.gpu_count == 0 || shape.kind == SliceKind::whole || shape.share_with_others) return {};
   std::vector<std::string> names;
   for (const GpuRoom* room : usable_gpus(state, job)) {
@@ -99,6 +99,18 @@ std::string busy_text(const State& state, const Job& job, const Proof& proof) {
   return text;
 }
 
+std::string amount_text(BoundResource resource, int64_t amount) {
+  switch (resource) {
+    case BoundResource::gpu:
+      break;
+    case BoundResource::cpu:
+      return format_thousandths(amount) + (amount == 1000 ? " CPU" : " CPUs");
+    case BoundResource::memory:
+      return format_memory(MiB(amount)) + " of memory";
+  }
+  return gpus_text(MilliGpu(amount));
+}
+
 std::string bound_text(const Proof& proof) {
   if (proof.queue.empty()) {
     return "Waits because " + std::to_string(proof.used) + " of its array run and at most " +
@@ -106,11 +118,11 @@ std::string bound_text(const Proof& proof) {
   }
   const std::string queue = "queue '" + proof.queue + "'";
   if (proof.kind == ProofKind::limit) {
-    return "Waits because " + queue + " uses " + gpus_text(MilliGpu(proof.used)) + " of its limit of " +
-           gpus_text(MilliGpu(proof.bound));
+    return "Waits because " + queue + " uses " + amount_text(proof.resource, proof.used) +
+           " of its limit of " + amount_text(proof.resource, proof.bound);
   }
   return "Waits because it cannot be preempted, so it must fit the quota of " + queue + ": " +
-         gpus_text(MilliGpu(proof.used)) + " of " + gpus_text(MilliGpu(proof.bound)) +
+         amount_text(proof.resource, proof.used) + " of " + amount_text(proof.resource, proof.bound) +
          " are taken by such jobs";
 }
 

@@ -3,6 +3,7 @@
 // a difference is the caller's to report.
 #include <algorithm>
 
+#include "model/task_groups.h"
 #include "scheduler/state.h"
 
 namespace tranche::scheduler {
@@ -18,10 +19,11 @@ void State::apply(const Decision& decision) {
 void State::apply_start(const Start& start) {
   Job* job = find(start.task.job);
   const auto node = capacity.index_of(start.node);
-  if (job == nullptr || job->attempt != start.task.attempt || !node) return;
-  MilliGpu waited;
+  if (job == nullptr || start.task.attempt < job->attempt || !node) return;
+  if (start.task.attempt > job->attempt && !job->spec->elastic) return;
+  job->attempt = start.task.attempt;
+  const MilliGpu waited = leave_group(*job);
   if (job->is_waiting()) {
-    waited = leave_group(*job);
     job->state = JobState::starting;
     job->started = now;
     job->requeued_for.reset();
@@ -33,15 +35,17 @@ void State::apply_start(const Start& start) {
     note_start(*job);
   }
   job->tasks.push_back(Task{.start = start});
+  if (gangs_changed.empty() || gangs_changed.back() != job->id) gangs_changed.push_back(job->id);
   const JobSpec& spec = *job->spec;
+  const TaskRequest& request = request_of(spec, start.task.rank);
   Holding holding;
   holding.task = start.task;
   holding.uid = spec.owner.uid;
   holding.queue = job->queue;
   holding.preemptible = spec.preemptible;
   holding.node = start.node;
-  holding.cpu = spec.task.cpu;
-  holding.memory = spec.task.memory;
+  holding.cpu = request.cpu;
+  holding.memory = request.memory;
   holding.latest_end = latest_end(*job);
   for (const Slice& slice : start.slices) {
     const GpuRoom* room = capacity.gpu(slice.gpu);
@@ -52,8 +56,27 @@ void State::apply_start(const Start& start) {
   capacity.take(holding.footprint());
   queues.start(holding.queue, holding.charge(), waited, holding.preemptible, now);
   queues.add_staying(holding.queue, holding.charge());
+  queues.charge_host(holding.queue, holding.host(), holding.preemptible);
+  queues.add_host_staying(holding.queue, holding.host());
   holdings_on[*node].push_back(holdings.add(start.task, std::move(holding)));
+  if (spec.elastic) {
+    // What room was made for is there: what it would take beyond that is not claimed.
+    std::erase_if(claims, [&](const Claim& claim) { return claim.beneficiary == start.task.job; });
+  }
+  step_again(*job);
   tell_dependents(start.task.job);
+}
+
+// Whether the job goes on without the task, as an elastic one may.
+bool State::goes_on_without(const Job& job, const Stop& stop) const {
+  const bool is_taken = stop.reason == StopReason::preempted || stop.reason == StopReason::reclaimed;
+  if (!job.spec->elastic || job.stop_reason || !is_taken) return false;
+  TaskGroups::RankSet running(job.spec->tasks_max);
+  for (const Task& task : job.tasks) {
+    const uint32_t rank = task.start.task.rank;
+    if (task.phase != TaskPhase::exited && !task.stop_sent && rank < running.size()) running[rank] = true;
+  }
+  return TaskGroups(*job.spec).is_satisfied(running);
 }
 
 void State::apply_stop(const Stop& stop) {
@@ -61,8 +84,15 @@ void State::apply_stop(const Stop& stop) {
   if (task == nullptr || task->phase == TaskPhase::exited) return;
   Job& job = *find(stop.task.job);
   task->stop_sent = true;
-  job.state = JobState::stopping;
-  if (!job.stop_reason) {
+  const bool goes_on = goes_on_without(job, stop);
+  if (goes_on) {
+    if (Holding* held = holdings.find(stop.task)) stop_staying(*held);
+    step_again(job);
+  } else {
+    stop_waiting(job);
+    job.state = JobState::stopping;
+  }
+  if (!goes_on && !job.stop_reason) {
     job.stop_reason = stop.reason;
     job.stop_time = now;
     leave_running(job);
@@ -76,9 +106,19 @@ void State::apply_stop(const Stop& stop) {
     if (const auto node = capacity.index_of(holding->node)) capacity.note_change(*node);
   }
   if (!stop.beneficiary.is_set()) return;
+  claim_for(stop.beneficiary, JobId()).victims.push_back(stop.task);
+  if (stop.reason == StopReason::consolidated) claim_for(job.id, stop.beneficiary);
+  // Whoever is moved for the same job waits until all of them have left.
+  for (Claim& claim : claims) {
+    if (claim.beneficiary == stop.beneficiary || claim.moved_for == stop.beneficiary)
+      claim.waits_for = last_leave;
+  }
+}
+
+Claim& State::claim_for(JobId beneficiary, JobId moved_for) {
   // Nearly always the last one.
   const auto found = std::find_if(claims.rbegin(), claims.rend(),
-                                  [&](const Claim& c) { return c.beneficiary == stop.beneficiary; });
+                                  [&](const Claim& c) { return c.beneficiary == beneficiary; });
   auto claim = found == claims.rend() ? claims.end() : found.base() - 1;
   // One that has come to its end counts as made anew: a step may have forgotten it already.
   if (claim != claims.end() && has_ended(*claim)) {
@@ -86,11 +126,11 @@ void State::apply_stop(const Stop& stop) {
     claim = claims.end();
   }
   if (claim == claims.end()) {
-    claims.push_back(Claim{.beneficiary = stop.beneficiary, .victims = {}, .waits_for = 0});
+    claims.push_back(
+        Claim{.beneficiary = beneficiary, .victims = {}, .moved_for = moved_for, .waits_for = 0});
     claim = claims.end() - 1;
   }
-  claim->victims.push_back(stop.task);
-  claim->waits_for = last_leave;
+  return *claim;
 }
 
 void State::apply_requeue(const Requeue& requeue) {
@@ -105,9 +145,11 @@ void State::apply_requeue(const Requeue& requeue) {
   job->state = job->held ? JobState::held : JobState::pending;
   job->started = Time();
   job->stop_time = Time();
+  forget_stale(*job);
   job->stop_reason.reset();
   job->failure.reset();
   job->tasks.clear();
+  job->left.clear();
   job->requeued_for = requeue.reason;
   leave_running(*job);
   Queue& queue = queues.at(job->queue);
@@ -126,6 +168,7 @@ void State::apply_end(const End& end) {
   if (job == nullptr) return;
   stop_waiting(*job);
   leave_running(*job);
+  forget_stale(*job);
   Queue& queue = queues.at(job->queue);
   if (job->is_waiting()) {
     --queue.jobs_waiting;
@@ -141,6 +184,7 @@ void State::apply_end(const End& end) {
   const auto user = jobs_of_user.find(job->spec->owner.uid);
   if (--user->second == 0) jobs_of_user.erase(user);
   forget_dependencies(*job);
+  if (job->started.is_set()) prediction.learn(job->spec->owner.uid, now - job->started);
   ended.add(job->id, end.state, job->attempt > 1 || job->started.is_set());
   const JobId id = job->id;
   jobs.erase(id);
@@ -156,12 +200,14 @@ bool State::has_ended(const Claim& claim) const {
 bool State::settle_claims() {
   return std::erase_if(claims, [&](const Claim& claim) {
            const Job* job = find(claim.beneficiary);
-           return has_ended(claim) || job == nullptr || job->group == 0;
+           const bool is_on_its_way = job != nullptr && claim.moved_for.is_set() && job->stop_reason;
+           return has_ended(claim) || job == nullptr || (job->group == 0 && !is_on_its_way);
          }) > 0;
 }
 
 void State::settle() {
   attention.clear();
+  note_gangs();
   settle_claims();
   if (removed_gpus == 0) return;
   removed_gpus = 0;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <queue>
 
+#include "model/task_groups.h"
+#include "scheduler/task_step.h"
+
 namespace tranche::scheduler {
 namespace {
 
@@ -123,7 +126,8 @@ class Earliest {
 }  // namespace
 
 Footprint footprint_of(const JobSpec& spec, const TaskPlacement& task) {
-  return {spec.owner.uid, task.node, task.slices, spec.task.cpu, spec.task.memory};
+  const TaskRequest& request = request_of(spec, task.rank);
+  return {spec.owner.uid, task.node, task.slices, request.cpu, request.memory};
 }
 
 MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity) {
@@ -133,6 +137,15 @@ MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity) {
       sum += slice.kind == SliceKind::whole ? kWholeGpu
                                             : charge_of(slice, capacity.gpu(slice.gpu)->memory_usable);
     }
+  }
+  return sum;
+}
+
+HostAmount host_of_plan(const JobSpec& spec, const GangPlacement& plan) {
+  HostAmount sum;
+  for (const TaskPlacement& task : plan.tasks) {
+    const TaskRequest& request = request_of(spec, task.rank);
+    sum += {request.cpu, request.memory};
   }
   return sum;
 }
@@ -158,17 +171,27 @@ const View& Promises::when_left() const {
 void Promises::hold_claims() {
   for (const Claim& claim : state_.claims) {
     const Job* job = state_.find(claim.beneficiary);
-    if (job == nullptr || job->group == 0) continue;
+    if (job == nullptr) continue;
+    if (job->group == 0) {
+      hold_move(claim, *job);
+      continue;
+    }
     if (!array_has_room(state_.waiting.group(job->group).key)) continue;
     if (const auto plan = plan_of(*job)) hold(*job, *plan);
   }
+}
+
+// A job that is being moved and has not left yet.
+void Promises::hold_move(const Claim& claim, const Job& job) {
+  if (!claim.moved_for.is_set() || job.is_waiting()) return;
+  if (const auto plan = place_again(state_, job, {&when_left()})) hold(job, *plan);
 }
 
 std::optional<GangPlacement> Promises::plan_of(const Job& job) const {
   const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(job.group).key.shape);
   const Layers layers{&when_left()};
   // Some place is enough: where it goes in the end is judged when it has room.
-  return place_gang(Search{record.shape, record.choices, layers}, record.shape.tasks_min);
+  return place_record(record, layers);
 }
 
 void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector<TaskKey>& victims) {
@@ -176,7 +199,7 @@ void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector
   promises_anything_ = true;
   for (const TaskKey& victim : victims) when_left_->give(state_.holdings.find(victim)->footprint());
   for (const TaskPlacement& task : plan.tasks) when_left_->take(footprint_of(*job.spec, task));
-  planned_.add(state_, job.queue, charge_of_plan(plan, state_.capacity));
+  planned_.add(state_, job.queue, charge_of_plan(plan, state_.capacity), host_of_plan(*job.spec, plan));
   claims_.push_back({job.id, plan});
   claimants_.insert(job.id, 0);
   memory_->is_worked_out = false;
@@ -199,14 +222,44 @@ void Promises::taken(const JobSpec& spec, const GangPlacement& plan) {
   }
 }
 
-std::optional<Bound> Promises::bound_passed(QueueIndex queue, MilliGpu charge, bool preemptible) const {
+namespace {
+
+// The bound of processors or host memory that `more` would pass.
+std::optional<Bound> host_bound_passed(QueueIndex queue, const HostAmount& used, const HostAmount& more,
+                                       const HostBound& bound, bool is_quota) {
+  if (bound.cpu && more.cpu.count() > 0 && used.cpu + more.cpu > *bound.cpu)
+    return Bound{queue, is_quota, used.cpu.count(), bound.cpu->count(), BoundResource::cpu, more.cpu.count()};
+  if (bound.memory && more.memory.count() > 0 && used.memory + more.memory > *bound.memory) {
+    return Bound{queue,
+                 is_quota,
+                 used.memory.count(),
+                 bound.memory->count(),
+                 BoundResource::memory,
+                 more.memory.count()};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Bound> Promises::bound_passed(QueueIndex queue, MilliGpu charge, const HostAmount& host,
+                                            bool preemptible) const {
   for (const QueueIndex above : state_.queues.path_to_root(queue)) {
     const Queue& at = state_.queues.at(above);
     const MilliGpu used = at.used + planned_.at(above);
-    if (at.limit && used + charge > *at.limit) return Bound{above, false, used, *at.limit};
+    if (at.limit && used + charge > *at.limit)
+      return Bound{above, false, used.count(), at.limit->count(), BoundResource::gpu, charge.count()};
     if (!preemptible && at.quota && at.used_not_preemptible + charge > *at.quota) {
-      return Bound{above, true, at.used_not_preemptible, *at.quota};
+      return Bound{
+          above,         true, at.used_not_preemptible.count(), at.quota->count(), BoundResource::gpu,
+          charge.count()};
     }
+    HostAmount host_used = at.host_used;
+    host_used += planned_.host_at(above);
+    if (const auto bound = host_bound_passed(above, host_used, host, at.host_limit, false)) return bound;
+    if (preemptible) continue;
+    const auto bound = host_bound_passed(above, at.host_used_not_preemptible, host, at.host_quota, true);
+    if (bound) return bound;
   }
   return std::nullopt;
 }
@@ -323,7 +376,7 @@ bool Promises::is_blocked(ShapeId shape) const {
   if (!state_.know_nothing && state_.waiting.is_closed(shape)) return true;
   const ShapeRecord& record = state_.waiting.shape(shape);
   const Layers base = layers();
-  return !place_gang(Search{record.shape, record.choices, base}, record.shape.tasks_min);
+  return !place_record(record, base);
 }
 
 void Promises::work_out() {
@@ -344,6 +397,7 @@ void Promises::work_out() {
 // Gives reservations to those that come first and have to wait. False: somebody who stands before
 // `no_plan_before` would need one.
 bool Promises::walk(Lines& lines, const std::optional<AgeKey>& no_plan_before) {
+  if (state_.policy.no_head_reservation) return true;
   ReservationMemory& memory = *memory_;
   size_t plans = 0;
   while (!lines.empty()) {
@@ -374,8 +428,9 @@ bool Promises::walk(Lines& lines, const std::optional<AgeKey>& no_plan_before) {
 }
 
 bool Promises::waits_for_room(const Group& group, JobId job) const {
-  return !is_claimant(job) && array_has_room(group.key) &&
-         !bound_passed(group.key.queue, state_.waiting.shape(group.key.shape).charge, group.key.preemptible)
+  return !is_claimant(job) && array_has_room(group.key) && !group.key.grows &&
+         !bound_passed(group.key.queue, state_.waiting.shape(group.key.shape).charge,
+                       state_.waiting.shape(group.key.shape).host, group.key.preemptible)
               .has_value();
 }
 
@@ -391,6 +446,10 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
   Layers others;
   for (const auto& reservation : memory_->slots) {
     if (reservation) others.push_back(&reservation->after);
+  }
+  if (record.step != nullptr) {
+    memory_->may_be_recalled = false;  // it may stand on any node
+    return plan_step(job, record, others);
   }
   ReleaseTimes& times = state_.release_times;
   std::optional<Reservation> best;
@@ -435,6 +494,47 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
     best.emplace(std::move(found));
   }
   return best;
+}
+
+// The same for a job that is placed by a step: whatever ends next is given back until it fits.
+std::optional<Reservation> Promises::plan_step(const Job& job, const ShapeRecord& record,
+                                               const Layers& others) {
+  std::vector<std::pair<Time, Footprint>> releases;
+  const bool is_promised = promises_anything_;
+  for (const TaskKey& key : state_.holdings.keys()) {
+    const Holding& holding = *state_.holdings.find(key);
+    if (is_promised && state_.leaving.contains(key)) continue;
+    releases.push_back({std::max(holding.latest_end, state_.now), holding.footprint()});
+  }
+  for (const auto& [id, plan] : claims_) {
+    const JobSpec& spec = *state_.find(id)->spec;
+    for (const TaskPlacement& task : plan.tasks)
+      releases.push_back({State::latest_end(spec, state_.now), footprint_of(spec, task)});
+  }
+  std::stable_sort(releases.begin(), releases.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  View after(&unpromised());
+  Layers layers{&after};
+  layers.insert(layers.end(), others.begin(), others.end());
+  for (size_t i = 0; i < releases.size(); ++i) {
+    if (releases[i].first == kNever) break;
+    after.give(releases[i].second);
+    if (i + 1 < releases.size() && releases[i + 1].first == releases[i].first) continue;
+    auto plan = record.step->place(layers);
+    if (!plan) continue;
+    const bool on_gpus = !plan->tasks.front().slices.empty();
+    Reservation found{
+        job.id,          state_.aged(job),     on_gpus ? plan->type : kNoType, releases[i].first,
+        GangPlacement{}, View(state_.capacity)};
+    for (const TaskPlacement& task : plan->tasks) after.take(footprint_of(*job.spec, task));
+    for (const TaskPlacement& task : plan->tasks) {
+      const NodeIndex node = *state_.capacity.index_of(task.node);
+      found.after.change(node) = after.at(node);
+    }
+    found.plan = std::move(*plan);
+    return found;
+  }
+  return std::nullopt;
 }
 
 template <class Action>

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "model/answer.h"
 #include "scheduler/gang.h"
 #include "scheduler/order.h"
 #include "scheduler/reservation_memory.h"
@@ -33,13 +34,16 @@ inline constexpr TypeIndex kNoType = UINT16_MAX;
 struct Bound {
   QueueIndex queue = kRootQueue;
   bool is_quota = false;
-  MilliGpu used;
-  MilliGpu bound;
+  int64_t used = 0;  // milli-GPU, milli-CPU or MiB
+  int64_t bound = 0;
+  BoundResource resource = BoundResource::gpu;
+  int64_t needed = 0;
 };
 
 // What a placement of the job takes, task by task, and what it would be charged.
 Footprint footprint_of(const JobSpec& spec, const TaskPlacement& task);
 MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity);
+HostAmount host_of_plan(const JobSpec& spec, const GangPlacement& plan);
 
 class Promises {
  public:
@@ -60,6 +64,7 @@ class Promises {
 
   // A view in which everything that is leaving has left, less what is promised. Good until the next hold().
   const View& when_left() const;
+  void hold_move(const Claim& claim, const Job& job);
   // A placement of the claim's job in that view, if it has one.
   std::optional<GangPlacement> plan_of(const Job& job) const;
   // Promises the plan; `victims` are going to leave for it.
@@ -68,7 +73,8 @@ class Promises {
   void taken(const JobSpec& spec, const GangPlacement& plan);
 
   // The first bound above the queue that `charge` more would pass.
-  std::optional<Bound> bound_passed(QueueIndex queue, MilliGpu charge, bool preemptible) const;
+  std::optional<Bound> bound_passed(QueueIndex queue, MilliGpu charge, const HostAmount& host,
+                                    bool preemptible) const;
   // Whether one more element of the group's array may run.
   bool array_has_room(const GroupKey& key) const;
 
@@ -108,6 +114,7 @@ class Promises {
   bool waits_for_room(const Group& group, JobId job) const;
   bool is_blocked(ShapeId shape) const;
   std::optional<Reservation> plan(const Job& job, ShapeId shape);
+  std::optional<Reservation> plan_step(const Job& job, const ShapeRecord& record, const Layers& others);
 
   const State& state_;
   View now_;

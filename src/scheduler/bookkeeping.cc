@@ -2,11 +2,16 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/quantity_text.h"
+#include "model/task_groups.h"
 #include "scheduler/state.h"
+#include "scheduler/task_step.h"
 
 namespace tranche::scheduler {
 
-HeadKey head_key(const GroupKey& key, JobId job) { return {-key.first, -int64_t{key.priority}, job}; }
+HeadKey head_key(const GroupKey& key, JobId job) {
+  return {-key.first, -int64_t{key.priority}, key.grows, key.expected, job};
+}
 
 uint32_t& retries_of(RetryPolicy& retries, std::optional<JobState> failure) {
   if (failure == JobState::failed) return retries.error;
@@ -81,36 +86,62 @@ Time State::latest_end(const Job& job) { return latest_end(*job.spec, job.starte
 
 Task* State::live_task(const TaskKey& key) {
   Job* job = find(key.job);
-  if (job == nullptr || job->attempt != key.attempt || key.rank >= job->tasks.size()) return nullptr;
-  return &job->tasks[key.rank];
+  if (job == nullptr) return nullptr;
+  if (key.rank < job->tasks.size() && job->tasks[key.rank].start.task == key) return &job->tasks[key.rank];
+  const auto found = std::find_if(job->tasks.begin(), job->tasks.end(),
+                                  [&](const Task& task) { return task.start.task == key; });
+  return found == job->tasks.end() ? nullptr : &*found;
 }
 
 // A job is ready when nothing of its own keeps it: it is in its queue's order then.
 void State::update_ready(Job& job) {
   const bool ready = job.state == JobState::pending && job.begin_passed && !job.doomed &&
                      job.unmet_dependencies == 0 && !job.cancel_requested;
-  if (!ready) return stop_waiting(job);
+  if (!ready && !may_grow(job)) return stop_waiting(job);
   if (job.group != 0) return;
   const JobSpec& spec = *job.spec;
-  const ShapeId shape = waiting.intern(shape_of(spec, policy.users_share_gpu), capacity);
+  const auto step = next_step_of(*this, job);
+  if (step == nullptr && is_structured(spec)) return;
+  Shape wanted = step != nullptr ? step->first_shape() : shape_of(spec, policy);
+  if (step != nullptr) wanted.structure = job.id.value();
+  const ShapeId shape = waiting.intern(wanted, capacity);
+  if (step != nullptr) waiting.set_step(shape, step);
   GroupKey key{.queue = job.queue,
                .first = job.first,
                .priority = spec.priority,
                .preemptible = spec.preemptible,
                .time_limit = spec.time_limit.count(),
                .grace = spec.grace.count(),
+               .grows = step != nullptr && step->grows(),
+               .expected = policy.backfill_order == BackfillOrder::shortest ? job.expected.count() : 0,
                .capped_array = {},
                .shape = shape};
   if (job.array.is_set() && arrays.at(job.array).running_max > 0) key.capped_array = job.array;
   job.group = waiting.group_for(key);
   waiting.join(job.group, job.id, aged(job), queues);
-  queues.add_waiting(job.queue, waiting.shape(shape).charge);
+  queues.add_waiting(job.queue, waiting.shape(shape).demand);
   ++times_ready;
+}
+
+// An elastic job takes on more tasks as long as nothing has begun to end it.
+bool State::may_grow(const Job& job) const {
+  if (!job.spec->elastic || job.is_waiting() || job.stop_reason || job.failure) return false;
+  if (job.cancel_requested || job.requeue_requested || job.held || job.doomed) return false;
+  // A task that has done its part shows that the job is coming to its end.
+  return std::none_of(job.tasks.begin(), job.tasks.end(),
+                      [](const Task& task) { return task.phase == TaskPhase::exited; });
+}
+
+// What its next step is has changed.
+void State::step_again(Job& job) {
+  if (!job.spec->elastic) return;
+  stop_waiting(job);
+  update_ready(job);
 }
 
 MilliGpu State::leave_group(Job& job) {
   if (job.group == 0) return MilliGpu();
-  const MilliGpu charge = waiting.shape(waiting.group(job.group).key.shape).charge;
+  const MilliGpu charge = waiting.shape(waiting.group(job.group).key.shape).demand;
   waiting.leave(
       job.group, job.id, [this](JobId id) { return aged(*find(id)); }, queues);
   job.group = 0;
@@ -134,12 +165,17 @@ void State::refresh_shapes() {
   const BitSet& live = waiting.live_shapes();
   for (uint32_t id = live.next(0); id != BitSet::kNone; id = live.next(id + 1)) {
     before.resize(id + 1);
-    before[id] = waiting.shape(id).charge;
+    before[id] = waiting.shape(id).demand;
   }
   waiting.refresh_shapes(capacity);
   for (const Group& group : waiting.groups()) {
+    if (group.jobs.empty() || waiting.shape(group.key.shape).step == nullptr) continue;
+    if (auto step = next_step_of(*this, *find(group.jobs.front())))
+      waiting.set_step(group.key.shape, std::move(step));
+  }
+  for (const Group& group : waiting.groups()) {
     if (group.jobs.empty()) continue;
-    const MilliGpu change = waiting.shape(group.key.shape).charge - before[group.key.shape];
+    const MilliGpu change = waiting.shape(group.key.shape).demand - before[group.key.shape];
     if (change.count() != 0)
       queues.add_waiting(group.key.queue, change * static_cast<int64_t>(group.jobs.size()));
   }
@@ -200,6 +236,7 @@ void State::stop_staying(Holding& holding) {
   if (!holding.stays) return;
   holding.stays = false;
   queues.add_staying(holding.queue, -holding.charge());
+  queues.add_host_staying(holding.queue, -holding.host());
 }
 
 void State::pass_begin_times() {
@@ -209,6 +246,57 @@ void State::pass_begin_times() {
     if (job == nullptr) continue;
     job->begin_passed = true;
     update_ready(*job);
+  }
+}
+
+bool is_broken(const Job& job) {
+  if (job.is_waiting() || job.stop_reason) return false;
+  const JobSpec& spec = *job.spec;
+  uint32_t live = 0;
+  bool any_done = false;
+  for (const Task& task : job.tasks) {
+    const bool is_gone = task.phase == TaskPhase::exited;
+    live += is_gone ? 0 : 1;
+    any_done =
+        any_done || (is_gone && !task.never_executed && task.cause == ExitCause::exited && task.code == 0);
+  }
+  if (live == 0) return false;
+  if (job.failure && !spec.elastic) return true;
+  // Whoever has done its part has not left the others alone.
+  if (any_done) return false;
+  if (spec.groups.empty()) return live < spec.tasks_min;
+  TaskGroups::RankSet running(spec.tasks_max);
+  for (const Task& task : job.tasks) {
+    const uint32_t rank = task.start.task.rank;
+    if (task.phase != TaskPhase::exited && rank < running.size()) running[rank] = true;
+  }
+  return !TaskGroups(spec).is_satisfied(running);
+}
+
+void State::note_gangs() {
+  for (const JobId id : gangs_changed) {
+    Job* job = find(id);
+    if (job == nullptr) continue;
+    if (!is_broken(*job)) {
+      forget_stale(*job);
+    } else if (!job->stale_until.is_set()) {
+      const Duration grace = job->spec->gang_grace;
+      job->stale_until = grace >= kDurationMax ? kNever : now + grace;
+      if (job->stale_until != kNever) stale.insert({job->stale_until, id});
+    }
+  }
+  gangs_changed.clear();
+}
+
+void State::forget_stale(Job& job) {
+  stale.erase({job.stale_until, job.id});
+  job.stale_until = Time();
+}
+
+void State::pass_stale_times() {
+  for (const auto& [time, id] : stale) {
+    if (time > now) return;
+    attention.insert(id);
   }
 }
 
@@ -228,6 +316,8 @@ void State::release_host(const TaskKey& key) {
   holding->exited = true;
   begin_to_leave(key);
   capacity.give_host(holding->node, holding->cpu, holding->memory);
+  queues.charge_host(holding->queue, -holding->host(), holding->preemptible);
+  for (const QueueIndex at : queues.path_to_root(holding->queue)) waiting.unpark_bound(at, queues);
   holding->cpu = MilliCpu();
   holding->memory = MiB();
   release_slices(key, GpuId());

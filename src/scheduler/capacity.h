@@ -96,6 +96,7 @@ struct NodeRoom {
 
 // Where one task goes.
 struct TaskPlacement {
+  uint32_t rank = 0;  // of the task in its job
   NodeId node;
   std::vector<Slice> slices;  // ascending by GPU
 };

@@ -5,10 +5,13 @@
 
 #include "base/quantity_text.h"
 #include "scheduler/gang.h"
+#include "scheduler/task_step.h"
 #include "scheduler/text.h"
 
 namespace tranche::scheduler {
 namespace {
+
+MilliGpu least_charge(const State& state, const JobSpec& spec);
 
 // "4 GPUs of type h100-80 and 2 GPUs of type t4".
 std::string installed_text(const Capacity& idle) {
@@ -109,8 +112,7 @@ Result<void> check_dependencies(const State& state, const JobSpec& spec) {
 }
 
 Result<void> check_limits(const State& state, const JobSpec& spec) {
-  const Shape shape = shape_of(spec, state.policy.users_share_gpu);
-  const MilliGpu charge = charge_at_least(shape, everything_idle(state), shape.tasks_min);
+  const MilliGpu charge = least_charge(state, spec);
   // The leaf may not exist yet: it would get its parent's limit for users.
   std::string_view path = spec.queue;
   while (!path.empty()) {
@@ -222,10 +224,33 @@ const Capacity& IdleMachine::of(const State& state) const {
 
 const Capacity& everything_idle(const State& state) { return state.idle_machine.of(state); }
 
+namespace {
+
+Result<void> check_step(const State& state, const JobSpec& spec, const Capacity& capacity) {
+  if (std::string problem = check_groups(spec); !problem.empty())
+    return fail(ErrorCode::invalid_argument, std::move(problem));
+  const View idle(capacity);
+  if (first_step_of(state, std::make_shared<const JobSpec>(spec), capacity).place({&idle})) return {};
+  return fail(ErrorCode::never_fits,
+              "the tasks that the job needs at once do not fit together even when everything is idle: what "
+              "they ask for, the nodes that they name and the domains that they must share leave no place; "
+              "ask for less or allow more nodes");
+}
+
+MilliGpu least_charge(const State& state, const JobSpec& spec) {
+  if (is_structured(spec))
+    return first_step_of(state, std::make_shared<const JobSpec>(spec), everything_idle(state)).charge();
+  const Shape shape = shape_of(spec, state.policy);
+  return charge_at_least(shape, everything_idle(state), shape.tasks_min);
+}
+
+}  // namespace
+
 Result<void> check_fits(const State& state, const JobSpec& spec) {
   const Capacity& capacity = everything_idle(state);
   const View idle(capacity);
-  const Shape shape = shape_of(spec, state.policy.users_share_gpu);
+  if (is_structured(spec)) return check_step(state, spec, capacity);
+  const Shape shape = shape_of(spec, state.policy);
   if (place_gang(shape, shape.tasks_min, {&idle})) return {};
   TRY(check_task(shape, spec, capacity));
   if (!spec.node_pool.empty()) {

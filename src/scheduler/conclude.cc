@@ -66,6 +66,8 @@ Decision outcome(const Job& job, Time now) {
     case StopReason::preempted:
     case StopReason::reclaimed:
     case StopReason::requeued:
+    case StopReason::consolidated:
+    case StopReason::stale:
       return Requeue{job.id, job.attempt + 1, *job.stop_reason, Time()};
     case StopReason::node_failed:
       return after_node_failure(job, now);
@@ -94,8 +96,14 @@ std::optional<StopReason> reason_to_stop(const Job& job, const State& state) {
   }
   const bool start_failed =
       std::any_of(job.tasks.begin(), job.tasks.end(), [](const Task& task) { return task.never_executed; });
-  if (job.failure || start_failed) return StopReason::gang;
+  if (start_failed) return StopReason::gang;
+  const SchedulerAction only = state.policy.only_action;
+  const bool is_over = job.stale_until.is_set() && job.stale_until <= state.now &&
+                       (only == SchedulerAction::all || only == SchedulerAction::stale_gang);
+  if (job.failure && is_broken(job) && (is_over || job.spec->gang_grace <= Duration{}))
+    return StopReason::gang;
   if (job.requeue_requested) return StopReason::requeued;
+  if (is_over && is_broken(job)) return StopReason::stale;
   return std::nullopt;
 }
 

@@ -19,6 +19,32 @@ void add_optional(StateHash& hash, const std::optional<MilliGpu>& value) {
   hash.add(value ? value->count() : int64_t{-1});
 }
 
+// Nothing is added for what is not used, so that the hashes of older logs stay what they were.
+void add_newer_policy(StateHash& hash, const Policy& policy) {
+  for (const QueuePolicy& queue : policy.queues) {
+    if (!queue.quota_cpu && !queue.limit_cpu && !queue.quota_memory && !queue.limit_memory) continue;
+    hash.add(queue.path);
+    for (const auto& cpu : {queue.quota_cpu, queue.limit_cpu}) hash.add(cpu ? cpu->count() : int64_t{-1});
+    for (const auto& memory : {queue.quota_memory, queue.limit_memory})
+      hash.add(memory ? memory->count() : int64_t{-1});
+  }
+  const Policy none;
+  if (policy.no_head_reservation) hash.add(std::string_view("no head reservation"));
+  const auto add = [&](std::string_view name, int64_t value, int64_t unset) {
+    if (value == unset) return;
+    hash.add(name);
+    hash.add(value);
+  };
+  add("backfill order", static_cast<int64_t>(policy.backfill_order), 0);
+  add("placement", static_cast<int64_t>(policy.placement), 0);
+  add("placement of fractions", static_cast<int64_t>(policy.gpu_placement), 0);
+  add("share unit", policy.share_unit.count(), 0);
+  add("reclaim surplus", policy.reclaim_surplus ? policy.reclaim_surplus->count() : -1, -1);
+  add("consolidation moves", policy.consolidation_moves, 0);
+  add("only action", static_cast<int64_t>(policy.only_action), 0);
+  for (const std::string& level : policy.topology_levels) hash.add(level);
+}
+
 void add_policy(StateHash& hash, const Policy& policy) {
   for (const QueuePolicy& queue : policy.queues) {
     hash.add(queue.path);
@@ -41,6 +67,37 @@ void add_policy(StateHash& hash, const Policy& policy) {
   hash.add(uint64_t{policy.backfill});
   hash.add(uint64_t{policy.users_share_gpu});
   hash.add(uint64_t{policy.jobs_per_user_max});
+  add_newer_policy(hash, policy);
+}
+
+void add_texts(StateHash& hash, const std::vector<std::string>& texts) {
+  hash.add(uint64_t{texts.size()});
+  for (const std::string& text : texts) hash.add(text);
+}
+
+void add_newer_spec(StateHash& hash, const JobSpec& spec) {
+  if (spec.elastic) hash.add(std::string_view("elastic"));
+  if (spec.gang_grace > Duration{}) hash.add(spec.gang_grace.count());
+  if (spec.preemption_delay > Duration{}) hash.add(-spec.preemption_delay.count());
+  if (spec.groups.empty() && !spec.topology.is_set() && spec.nodes.empty()) return;
+  hash.add(uint64_t{spec.groups_min});
+  hash.add(spec.topology.required);
+  hash.add(spec.topology.preferred);
+  add_texts(hash, spec.nodes);
+  for (const TaskGroup& group : spec.groups) {
+    for (const uint32_t value :
+         {group.parent, group.tasks_min, group.tasks_max, group.groups_min, group.task.gpu.count})
+      hash.add(uint64_t{value});
+    hash.add(static_cast<uint64_t>(group.task.gpu.kind));
+    hash.add(group.task.gpu.compute.count());
+    hash.add(group.task.gpu.memory.count());
+    hash.add(group.task.gpu.type);
+    hash.add(group.task.cpu.count());
+    hash.add(group.task.memory.count());
+    hash.add(group.topology.required);
+    hash.add(group.topology.preferred);
+    add_texts(hash, group.nodes);
+  }
 }
 
 void add_spec(StateHash& hash, const JobSpec& spec) {
@@ -67,6 +124,7 @@ void add_spec(StateHash& hash, const JobSpec& spec) {
     hash.add(static_cast<uint64_t>(dependency.kind));
     hash.add(dependency.job.value());
   }
+  add_newer_spec(hash, spec);
 }
 
 void add_job(StateHash& hash, const Job& job) {
@@ -82,6 +140,10 @@ void add_job(StateHash& hash, const Job& job) {
   // Nothing is added for what an older log cannot hold, so that its hashes stay what they were.
   if (job.first != 0) hash.add(job.first);
   if (job.not_before != job.spec->begin) hash.add(job.not_before.nanoseconds());
+  if (job.stale_until.is_set()) {
+    hash.add(std::string_view("stale until"));
+    hash.add(job.stale_until.nanoseconds());
+  }
   if (job.requeue_requested) hash.add(std::string_view("requeue requested"));
   if (job.spec->retry != RetryPolicy()) {
     for (const RetryPolicy& retries : {job.spec->retry, job.retried}) {
@@ -94,6 +156,7 @@ void add_job(StateHash& hash, const Job& job) {
   hash.add(uint64_t{job.held} | uint64_t{job.begin_passed} << 1 | uint64_t{job.cancel_requested} << 2 |
            uint64_t{job.doomed} << 3 | uint64_t{job.group != 0} << 4);
   hash.add(job.stop_reason ? static_cast<uint64_t>(*job.stop_reason) : UINT64_MAX);
+  for (const uint32_t rank : job.left) hash.add(uint64_t{rank});
   hash.add(job.failure ? static_cast<uint64_t>(*job.failure) : UINT64_MAX);
   for (const Task& task : job.tasks) {
     hash.add(static_cast<uint64_t>(task.phase));
@@ -171,6 +234,7 @@ uint64_t State::hash() const {
   for (const Claim& claim : claims) {
     hash.add(claim.beneficiary.value());
     hash.add(claim.waits_for);
+    if (claim.moved_for.is_set()) hash.add(claim.moved_for.value());
     for (const TaskKey& victim : claim.victims) add_key(hash, victim);
   }
   for (const auto& [key, number] : leaving) {
@@ -178,6 +242,10 @@ uint64_t State::hash() const {
     hash.add(number);
   }
   hash.add(ended.digest());
+  if (policy.backfill_order == BackfillOrder::shortest) {
+    prediction.add_to(hash);
+    for (const JobId id : ids) hash.add(find(id)->expected.count());
+  }
   return hash.digest();
 }
 

@@ -49,6 +49,13 @@ class Level {
       divide_band(active, begin, end, left, with_past_use, result);
       begin = end;
     }
+    // Over all bands: what rounding has left.
+    if (rest_.empty()) return;
+    std::vector<Claimant> claimants;
+    for (const auto& [queue, claimant] : rest_) claimants.push_back(claimant);
+    fill_the_rest(claimants, left, queues_.share_unit().count());
+    for (size_t i = 0; i < claimants.size(); ++i)
+      queues_.at(rest_[i].first).*result += MilliGpu(claimants[i].share - rest_[i].second.share);
   }
 
  private:
@@ -69,7 +76,13 @@ class Level {
       claimants.push_back(
           {need, tilt ? tilted(queue.weight, weights, queue.usage_seen, usages) : queue.weight, 0});
     }
-    water_fill(claimants, left);
+    const int64_t unit = queues_.share_unit().count();
+    if (unit > 1) {
+      fill_by_units(claimants, left, unit);
+      for (size_t i = begin; i < end; ++i) rest_.push_back({active[i], claimants[i - begin]});
+    } else {
+      water_fill(claimants, left);
+    }
     for (size_t i = begin; i < end; ++i) {
       queues_.at(active[i]).*result += MilliGpu(claimants[i - begin].share);
       left -= claimants[i - begin].share;
@@ -77,6 +90,7 @@ class Level {
   }
 
   QueueTree& queues_;
+  std::vector<std::pair<QueueIndex, Claimant>> rest_;  // only with a unit
 };
 
 }  // namespace
@@ -107,6 +121,42 @@ void water_fill(std::vector<Claimant>& claimants, int64_t amount) {
     Claimant& claimant = claimants[order[next]];
     claimant.share = scale_down(amount, claimant.weight, weights);
   }
+}
+
+void fill_by_units(std::vector<Claimant>& claimants, int64_t amount, int64_t unit) {
+  bool any_satisfied = true;
+  while (any_satisfied && amount > 0) {
+    any_satisfied = false;
+    int64_t weights = 0;
+    for (const Claimant& claimant : claimants)
+      if (claimant.share < claimant.need) weights += claimant.weight;
+    if (weights == 0) return;
+    const int64_t all = amount;
+    for (Claimant& claimant : claimants) {
+      const int64_t need = claimant.need - claimant.share;
+      if (need <= 0 || claimant.weight == 0) continue;
+      const int64_t part = scale_down(all, claimant.weight, weights);
+      const int64_t given = part >= need ? need : part / unit * unit;
+      claimant.remainder = part >= need ? 0 : part - given;
+      any_satisfied = any_satisfied || given == need;
+      claimant.share += given;
+      amount -= given;
+    }
+  }
+}
+
+int64_t fill_the_rest(std::vector<Claimant>& claimants, int64_t amount, int64_t unit) {
+  std::vector<Claimant*> order;
+  for (Claimant& claimant : claimants)
+    if (claimant.share < claimant.need && claimant.weight > 0) order.push_back(&claimant);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const Claimant* a, const Claimant* b) { return a->remainder > b->remainder; });
+  for (Claimant* claimant : order) {
+    const int64_t given = std::min({amount, unit, claimant->need - claimant->share});
+    claimant->share += given;
+    amount -= given;
+  }
+  return amount;
 }
 
 void QueueTree::divide_again(QueueIndex index) {

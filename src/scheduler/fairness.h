@@ -20,8 +20,15 @@ namespace tranche::scheduler {
 struct Claimant {
   int64_t need = 0;
   int64_t weight = 1;
-  int64_t share = 0;  // result
+  int64_t share = 0;      // result
+  int64_t remainder = 0;  // of fill_by_units(): what was cut off
 };
 void water_fill(std::vector<Claimant>& claimants, int64_t amount);
+
+// The same in whole units, except for what satisfies a claimant: in rounds, each claimant gets its part by
+// weight rounded down, until nobody is satisfied by that any more. What is left over is for fill_the_rest(),
+// which hands it out in pieces of at most one unit, largest remainder first, then in order.
+void fill_by_units(std::vector<Claimant>& claimants, int64_t amount, int64_t unit);
+int64_t fill_the_rest(std::vector<Claimant>& claimants, int64_t amount, int64_t unit);
 
 }  // namespace tranche::scheduler

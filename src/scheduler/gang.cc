@@ -134,7 +134,9 @@ class Candidates {
 
 template <class Visit>
 bool visit_candidates(const Search& search, const TypeChoice& choice, uint32_t idle_at_least, Visit visit) {
-  return Candidates<Visit>(search, choice, visit).visit(idle_at_least);
+  if (search.allowed == nullptr) return Candidates<Visit>(search, choice, visit).visit(idle_at_least);
+  auto visit_allowed = [&](NodeIndex node) { return !(*search.allowed)[node] || visit(node); };
+  return Candidates<decltype(visit_allowed)>(search, choice, visit_allowed).visit(idle_at_least);
 }
 
 uint32_t idle_needed(const Shape& shape) { return shape.kind == SliceKind::whole ? shape.gpu_count : 1; }
@@ -176,7 +178,8 @@ class Single {
 
   std::optional<GangPlacement> place() {
     const size_t nodes = base_.nodes().size();
-    const size_t most = nodes <= kComparedMost ? nodes + 1 : kComparedInLargeClusters;
+    const bool all = nodes <= kComparedMost || search_.shape.spread_nodes;
+    const size_t most = all ? nodes + 1 : kComparedInLargeClusters;
     for (size_t rank = 0; rank < search_.choices.size(); ++rank) {
       const TypeChoice& choice = search_.choices[rank];
       size_t compared = 0;
@@ -224,6 +227,10 @@ class Single {
     const int price = search_.scores == nullptr ? 0 : search_.scores->price(search_.shape, choice.type);
     Candidate candidate{entry.score - price, rank, entry.is_degraded, entry.idle, node};
     if (search_.shape.gpu_count == 0) candidate.idle = search_.layers.front()->at(node).cpu_free.count();
+    if (search_.shape.spread_nodes) {
+      candidate.points = 0;
+      candidate.idle = -candidate.idle;
+    }
     if (!best_ || candidate.rank() < best_->rank()) best_ = candidate;
   }
 
@@ -338,7 +345,7 @@ std::optional<GangPlacement> place_gang_on_type(const Search& search, const Type
   if (tasks_at_most(search, choice) < tasks) return std::nullopt;
   if (tasks == 1) {
     const std::vector<TypeChoice> only{choice};
-    const Search narrowed{search.shape, only, search.layers, search.scores, search.cache};
+    const Search narrowed{search.shape, only, search.layers, search.scores, search.cache, search.allowed};
     return Single(narrowed).place();
   }
   const bool whole = search.shape.kind == SliceKind::whole && search.shape.gpu_count > 0;

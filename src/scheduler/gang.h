@@ -56,7 +56,8 @@ struct Search {
   const std::vector<TypeChoice>& choices;
   const Layers& layers;
   const Scores* scores = nullptr;
-  ScoreCache* cache = nullptr;  // used where the layers say no more than the capacity itself
+  ScoreCache* cache = nullptr;                 // used where the layers say no more than the capacity itself
+  const std::vector<bool>* allowed = nullptr;  // by node; null: all
 };
 
 // Quick, from the counts of idle GPUs: place_gang() would find nothing.

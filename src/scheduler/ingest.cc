@@ -43,6 +43,7 @@ void State::take_in(const Event& event) {
   last_event = event.seq;
   queues.advance(now);
   pass_begin_times();
+  pass_stale_times();
   const uint64_t machine = capacity.machine_version();
   std::visit(Overloaded{
                  [&](const PolicyChanged& e) { take_in_policy(e); },
@@ -107,7 +108,10 @@ void State::release(const JobReleased& event) {
 }
 
 void State::take_in_policy(const PolicyChanged& event) {
-  const bool regroup = event.policy.users_share_gpu != policy.users_share_gpu;
+  const bool regroup = event.policy.users_share_gpu != policy.users_share_gpu ||
+                       event.policy.placement != policy.placement ||
+                       event.policy.gpu_placement != policy.gpu_placement ||
+                       event.policy.backfill_order != policy.backfill_order;
   policy = event.policy;
   queues.configure(policy, now);
   know_nothing = true;
@@ -136,6 +140,7 @@ void State::submit(const JobSubmitted& event) {
     }
     job.spec = spec;
     job.submitted = now;
+    job.expected = prediction.expected(spec->owner.uid, spec->time_limit);
     job.queue = queue;
     job.held = spec->held;
     job.state = spec->held ? JobState::held : JobState::pending;
@@ -188,11 +193,16 @@ void State::update(const JobUpdated& event) {
 void State::take_in_machine(const Event& event) {
   std::visit(Overloaded{
                  [&](const NodeAdded& e) {
+                   queues.add_host({e.node.cpu, e.node.memory});
+                   if (const NodeRoom* known = capacity.node(e.node.id); known != nullptr && known->present)
+                     queues.add_host({-known->cpu, -known->memory});
                    nodes[e.node.id] = e.node;
                    capacity.add_node(e.node);
                    holdings_on.resize(capacity.nodes().size());
                  },
                  [&](const NodeRemoved& e) {
+                   if (const NodeRoom* known = capacity.node(e.node); known != nullptr && known->present)
+                     queues.add_host({-known->cpu, -known->memory});
                    capacity.remove_node(e.node);
                    for (auto& [id, record] : gpus) {
                      if (record.gpu.node != e.node) continue;
@@ -303,7 +313,14 @@ void State::task_exited(const TaskExited& event) {
       if (room != nullptr && !room->installed) release_slices(event.task, slice.gpu);
     }
   }
+  if (job.spec->elastic && task->stop_sent && !job.stop_reason && !job.failure) {
+    // Taken from a job that goes on without it.
+    job.left.push_back(event.task.rank);
+    std::erase_if(job.tasks, [&](const Task& each) { return each.start.task == event.task; });
+  }
+  step_again(job);
   attention.insert(event.task.job);
+  gangs_changed.push_back(event.task.job);
 }
 
 void State::slice_released(const SliceReleased& event) {

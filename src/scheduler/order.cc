@@ -10,6 +10,18 @@ Wide usage_for_weight(const Queue& queue) {
   return queue.usage_seen / wide(std::max<int64_t>(queue.weight, 1));
 }
 
+// The larger of its parts of all processors and of all host memory, times the other's weight.
+Wide host_for_weight(const QueueTree& queues, const Queue& queue, int64_t other_weight) {
+  const auto part = [](int64_t used, int64_t other_total) {
+    return wide(std::max<int64_t>(used, 0)) * wide(std::max<int64_t>(other_total, 1));
+  };
+  const HostAmount& host = queues.host();
+  const HostAmount& used = queue.host_used;
+  const Wide larger =
+      std::max(part(used.cpu.count(), host.memory.count()), part(used.memory.count(), host.cpu.count()));
+  return larger * wide(std::max<int64_t>(other_weight, 1));
+}
+
 }  // namespace
 
 Order::Order(State& state, const Planned& planned) : state_(state), planned_(planned) {}
@@ -22,6 +34,10 @@ bool comes_before(QueueTree& queues, const Planned& planned, QueueIndex a, Queue
   const bool first_in_quota = first.guaranteed && first_used < first.guaranteed->count();
   const bool second_in_quota = second.guaranteed && second_used < second.guaranteed->count();
   if (first_in_quota != second_in_quota) return first_in_quota;
+  const bool first_in_share = first_used < first.fair.count();
+  const bool second_in_share = second_used < second.fair.count();
+  if (first_in_share != second_in_share) return first_in_share;
+  if (first.priority != second.priority) return first.priority > second.priority;
   // used / fair as fractions; a fair share of zero makes any queue that uses something infinitely far over.
   const int64_t first_fair = first.fair.count();
   const int64_t second_fair = second.fair.count();
@@ -29,6 +45,9 @@ bool comes_before(QueueTree& queues, const Planned& planned, QueueIndex a, Queue
   const Wide first_ratio = wide(first_used) * wide(second_fair);
   const Wide second_ratio = wide(second_used) * wide(first_fair);
   if (first_ratio != second_ratio) return first_ratio < second_ratio;
+  const Wide first_host = host_for_weight(queues, first, second.weight);
+  const Wide second_host = host_for_weight(queues, second, first.weight);
+  if (first_host != second_host) return first_host < second_host;
   const Wide first_usage = usage_for_weight(first);
   const Wide second_usage = usage_for_weight(second);
   if (first_usage != second_usage) return first_usage < second_usage;
@@ -44,7 +63,7 @@ std::vector<JobId> order_of_waiting(const State& state, Planned planned) {
   std::vector<Line> waiting(queues.size());
   std::vector<uint32_t> left(queues.size());  // at or below
   for (const Group& group : state.waiting.groups()) {
-    if (group.jobs.empty()) continue;
+    if (group.jobs.empty() || group.key.grows) continue;
     const MilliGpu charge = state.waiting.shape(group.key.shape).charge;
     for (const JobId job : group.jobs) {
       waiting[group.key.queue].jobs.push_back({head_key(group.key, job), charge});
@@ -95,15 +114,23 @@ bool Order::is_open(QueueIndex queue) const {
   return !at_or_below_.empty() && at_or_below_.contains(queue);
 }
 
-std::optional<GroupId> Order::own_group(QueueIndex queue) const {
+std::optional<Turn> Order::own_group(QueueIndex queue) {
   const Queue& at = state_.queues.at(queue);
   if (at.heads.empty()) return std::nullopt;
   const bool visits = visiting_.contains(queue);
   if (!visits && !at.classes.intersects(state_.waiting.open())) return std::nullopt;
-  for (const auto& [key, id] : at.heads) {
+  const auto is_startable = [&](GroupId id) {
     const Group& group = state_.waiting.group(id);
-    if (group.parked == Parked::no && state_.waiting.open().contains(group.job_class)) return id;
-    if (visits && !is_visited(queue, key)) return id;
+    return group.parked == Parked::no && state_.waiting.open().contains(group.job_class);
+  };
+  // Shortest first is for those who pass: whoever came first starts first if there is room.
+  if (!at.heads_by_arrival.empty() && !past_first_.contains(queue)) {
+    const GroupId first = at.heads_by_arrival.begin()->second;
+    if (is_startable(first)) return Turn{queue, first, true};
+    past_first_.insert(queue);
+  }
+  for (const auto& [key, id] : at.heads) {
+    if (is_startable(id) || (visits && !is_visited(queue, key))) return Turn{queue, id, false};
   }
   return std::nullopt;
 }
@@ -113,7 +140,7 @@ std::optional<Turn> Order::next() {
     QueueIndex at = kRootQueue;
     while (true) {
       // Jobs of an inner queue itself (only possible after a change of policy) go before those below it.
-      if (const auto group = own_group(at)) return Turn{at, *group};
+      if (const auto turn = own_group(at)) return turn;
       if (visiting_.contains(at)) {
         // All of them have been visited.
         visiting_.erase(at);

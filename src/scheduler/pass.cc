@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "scheduler/consolidate.h"
+#include "scheduler/task_step.h"
 
 namespace tranche::scheduler {
 
@@ -107,7 +109,11 @@ void Pass::serve_claims() {
   const std::vector<Claim> claims = state_.claims;
   for (const Claim& claim : claims) {
     const Job* job = state_.find(claim.beneficiary);
-    if (job == nullptr || job->group == 0) continue;
+    if (job == nullptr) continue;
+    if (job->group == 0) {
+      promises_.hold_move(claim, *job);
+      continue;
+    }
     const Group& group = state_.waiting.group(job->group);
     if (!promises_.array_has_room(group.key)) continue;
     const ShapeRecord& record = state_.waiting.shape(group.key.shape);
@@ -167,7 +173,7 @@ bool Pass::all_protected() {
 
 void Pass::try_group(Order& order, const Turn& turn) {
   const Group& group = state_.waiting.group(turn.group);
-  order.visited(turn.queue, head_key(group.key, group.jobs.front()));
+  if (!turn.by_arrival) order.visited(turn.queue, head_key(group.key, group.jobs.front()));
   // A claim takes one job of the group; the next one is tried at once.
   size_t passed = 0;
   while (true) {
@@ -194,20 +200,22 @@ bool Pass::try_next(GroupId id, const Job& job) {
     return false;
   }
   const Entitlement entitlement(state_, promises_, group);
-  const bool may_take = takers_.contains(group.key.queue) && entitlement.any();
-  const auto bound = promises_.bound_passed(group.key.queue, entitlement.charge(), group.key.preemptible);
+  const bool may_take = takers_.contains(group.key.queue) && entitlement.any() && may_evict(job);
+  const auto bound = promises_.bound_passed(group.key.queue, entitlement.charge(), entitlement.host(),
+                                            group.key.preemptible);
   if (bound) {
     park(id, Parked::bound, bound->queue);
     return may_take && make_room(job, id);
   }
   if (!waiting.is_closed(shape)) {
     const int64_t duration = waiting.duration_class(group.job_class).duration;
-    switch (try_job(job, id, may_take && entitlement.quota_anywhere())) {
+    switch (!may_start(job) ? trial_only(job, id)
+                            : try_job(job, id, may_take && entitlement.quota_anywhere())) {
       case Outcome::started:
         return false;
       case Outcome::kept_out:
         // Only what does not fit may take from others; what fits but for a reservation waits for its turn.
-        if (promises_.some_pass(waiting.shape(shape))) {
+        if (waiting.shape(shape).step != nullptr || promises_.some_pass(waiting.shape(shape))) {
           park(id, Parked::kept_out, kRootQueue);
         } else {
           waiting.close_longer(shape, duration);
@@ -219,11 +227,35 @@ bool Pass::try_next(GroupId id, const Job& job) {
         state_.know_nothing = true;
         return false;
       case Outcome::no_room:
-        waiting.close_shape(shape);
+        if (consolidate(job, id)) return true;
+        // Where the tasks of a step may go is not known from the room of single nodes, so it is tried again
+        // in the next walk.
+        if (waiting.shape(shape).step != nullptr) {
+          park(id, Parked::kept_out, kRootQueue);
+        } else {
+          waiting.close_shape(shape);
+        }
         break;
     }
   }
   return may_take && make_room(job, id);
+}
+
+// A job that is younger than its preemption delay waits for room that nobody has to make.
+bool Pass::may_evict(const Job& job) {
+  const Duration delay = job.spec->preemption_delay;
+  if (delay <= Duration{}) return true;
+  const Time from = job.submitted + delay;
+  if (from <= state_.now) return true;
+  if (!wake_.is_set() || from < wake_) wake_ = from;
+  return false;
+}
+
+// With a single action that is not the plain start, only what was stopped for it starts by itself.
+bool Pass::may_start(const Job& job) const {
+  const SchedulerAction only = state_.policy.only_action;
+  return only == SchedulerAction::all || only == SchedulerAction::allocate ||
+         (only != SchedulerAction::stale_gang && job.attempt > 1);
 }
 
 // As many tasks as an elastic job may have, or as few as it can live with.
@@ -240,7 +272,7 @@ Pass::Outcome Pass::try_job(const Job& job, GroupId group, bool passes_reservati
     reserved_ = reserved_ || is_kept_out || layers.size() > base.size();
   }
   std::optional<GangPlacement> plan;
-  if (!is_kept_out && record.shape.tasks_max > record.shape.tasks_min)
+  if (!is_kept_out && record.shape.tasks_max > record.shape.tasks_min && record.step == nullptr)
     plan = place(job, record, record.shape.tasks_max, layers);
   if (!is_kept_out && !plan) plan = place(job, record, record.shape.tasks_min, layers);
   if (plan) {
@@ -249,8 +281,7 @@ Pass::Outcome Pass::try_job(const Job& job, GroupId group, bool passes_reservati
   }
   if (bound_keeps_) return Outcome::bound;
   if (!is_kept_out && layers.size() == base.size()) return Outcome::no_room;
-  const Search search{record.shape, record.choices, base, nullptr, &record.cache};
-  return place_gang(search, record.shape.tasks_min) ? Outcome::kept_out : Outcome::no_room;
+  return place_record(record, base) ? Outcome::kept_out : Outcome::no_room;
 }
 
 // What a fraction is charged depends on the GPU: one type may pass a bound where another does not.
@@ -258,12 +289,14 @@ std::optional<GangPlacement> Pass::place(const Job& job, const ShapeRecord& reco
                                          const Layers& layers) {
   bound_keeps_ = false;
   const Search search{record.shape, record.choices, layers, &state_.scores, &record.cache};
-  auto plan = place_gang(search, tasks);
+  auto plan = record.step != nullptr ? record.step->place(layers, &state_.scores) : place_gang(search, tasks);
   const auto keeps = [&](const GangPlacement& found) {
-    return !promises_.bound_passed(job.queue, charge_of_plan(found, state_.capacity), job.spec->preemptible);
+    return !promises_.bound_passed(job.queue, charge_of_plan(found, state_.capacity),
+                                   host_of_plan(*job.spec, found), job.spec->preemptible);
   };
   if (!plan || keeps(*plan)) return plan;
   bound_keeps_ = true;
+  if (record.step != nullptr) return std::nullopt;
   for (const TypeChoice& choice : record.choices) {
     plan = place_gang_on_type(search, choice, tasks);
     if (plan && keeps(*plan)) return plan;
@@ -276,10 +309,41 @@ void Pass::start(const Job& job, const GangPlacement& plan) {
   const auto spec = job.spec;
   const uint32_t attempt = job.attempt;
   promises_.taken(*spec, plan);
-  uint32_t rank = 0;
-  for (const TaskPlacement& task : plan.tasks)
-    commit_.decide(Start{{id, rank++, attempt}, task.node, task.slices});
+  uint32_t next = 0;
+  const bool by_rank = is_structured(*spec);
+  for (const TaskPlacement& task : plan.tasks) {
+    const uint32_t rank = by_rank ? task.rank : next++;
+    // A task runs at most once per attempt: one that was taken away comes back as another.
+    const auto& left = state_.find(id)->left;
+    const bool again = std::find(left.begin(), left.end(), rank) != left.end();
+    commit_.decide(Start{{id, rank, again ? attempt + 1 : std::max(attempt, state_.find(id)->attempt)},
+                         task.node,
+                         task.slices});
+  }
   close_what_is_full();
+}
+
+// Whether it would fit, without starting it.
+Pass::Outcome Pass::trial_only(const Job& job, GroupId group) {
+  const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(group).key.shape);
+  return place(job, record, record.shape.tasks_min, promises_.layers()) ? Outcome::bound : Outcome::no_room;
+}
+
+// Whether running jobs are being moved so that it fits.
+bool Pass::consolidate(const Job& job, GroupId id) {
+  const SchedulerAction only = state_.policy.only_action;
+  if (only != SchedulerAction::all && only != SchedulerAction::consolidate) return false;
+  const Group& group = state_.waiting.group(id);
+  if (state_.policy.consolidation_moves == 0 || group.key.grows || !may_evict(job)) return false;
+  const auto found = find_moves(state_, promises_, job, group, wake_);
+  if (!found) return false;
+  std::vector<TaskKey> victims;
+  for (const Stop& stop : found->stops) victims.push_back(stop.task);
+  promises_.hold(job, found->plan, victims);
+  for (const auto& [moved, plan] : found->moved) promises_.hold(*state_.find(moved), plan);
+  for (const Stop& stop : found->stops) commit_.decide(stop);
+  state_.know_nothing = true;
+  return true;
 }
 
 bool Pass::make_room(const Job& job, GroupId group) {

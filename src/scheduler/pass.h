@@ -46,10 +46,14 @@ class Pass {
   void try_group(Order& order, const Turn& turn);
   bool try_next(GroupId id, const Job& job);
   void park(GroupId id, Parked why, QueueIndex bound);
+  bool may_evict(const Job& job);
+  bool may_start(const Job& job) const;
+  Outcome trial_only(const Job& job, GroupId group);
   Outcome try_job(const Job& job, GroupId group, bool passes_reservations);
   std::optional<GangPlacement> place(const Job& job, const ShapeRecord& record, uint32_t tasks,
                                      const Layers& layers);
   void start(const Job& job, const GangPlacement& plan);
+  bool consolidate(const Job& job, GroupId id);
   bool make_room(const Job& job, GroupId group);
 
   State& state_;

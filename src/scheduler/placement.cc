@@ -46,7 +46,8 @@ struct Option {
   int points = 0;
   bool idle = false;   // in the first layer
   bool taken = false;  // by the task that is being placed
-  std::tuple<bool, int, bool, int64_t, int64_t, size_t> preference() const {
+  std::tuple<bool, int, bool, int64_t, int64_t, size_t> preference(bool spread) const {
+    if (spread) return {degraded, 0, !idle, -compute, -memory, g};
     return {degraded, -points, idle, compute, memory, g};
   }
 };
@@ -141,7 +142,8 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
     const auto is_better = [&](const Option& a, const Option& b) {
       const int64_t a_slots = shape.gpu_count > 1 ? std::min(slots_of(a), left) : 0;
       const int64_t b_slots = shape.gpu_count > 1 ? std::min(slots_of(b), left) : 0;
-      return a_slots != b_slots ? a_slots > b_slots : a.preference() < b.preference();
+      return a_slots != b_slots ? a_slots > b_slots
+                                : a.preference(shape.spread_gpus) < b.preference(shape.spread_gpus);
     };
     TaskPlacement task{.node = home.id, .slices = {}};
     for (Option& option : options) option.taken = false;
@@ -171,9 +173,10 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
 
 uint64_t Shape::hash() const {
   uint64_t hash =
-      mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40);
-  for (const int64_t value :
-       {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid}}) {
+      mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40 |
+               uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42);
+  for (const int64_t value : {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max},
+                              int64_t{uid}, static_cast<int64_t>(structure)}) {
     hash = mix_bits(hash ^ static_cast<uint64_t>(value));
   }
   for (const std::string* text : {&type, &pool}) {
@@ -183,7 +186,7 @@ uint64_t Shape::hash() const {
   return hash;
 }
 
-Shape shape_of(const JobSpec& spec, bool users_share_gpu) {
+Shape shape_of(const JobSpec& spec, const Policy& policy) {
   Shape shape;
   const GpuRequest& gpu = spec.task.gpu;
   shape.gpu_count = gpu.count;
@@ -191,8 +194,9 @@ Shape shape_of(const JobSpec& spec, bool users_share_gpu) {
   if (gpu.kind != SliceKind::whole && gpu.count > 0) {
     shape.compute = gpu.compute.count();
     shape.memory = gpu.memory.count();
-    shape.share_with_others = users_share_gpu;
-    if (!users_share_gpu) shape.uid = spec.owner.uid;
+    shape.share_with_others = policy.users_share_gpu;
+    shape.spread_gpus = policy.gpu_placement == PlacementStrategy::spread;
+    if (!policy.users_share_gpu) shape.uid = spec.owner.uid;
   }
   shape.cpu = spec.task.cpu.count();
   shape.host_memory = spec.task.memory.count();
@@ -200,6 +204,7 @@ Shape shape_of(const JobSpec& spec, bool users_share_gpu) {
   shape.tasks_max = std::max(spec.tasks_max, shape.tasks_min);
   shape.type = gpu.count > 0 ? gpu.type : "";
   shape.pool = spec.node_pool;
+  shape.spread_nodes = policy.placement == PlacementStrategy::spread;
   return shape;
 }
 

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "model/policy.h"
 #include "scheduler/view.h"
 
 namespace tranche::scheduler {
@@ -28,13 +29,16 @@ struct Shape {
   uint32_t tasks_max = 1;
   uint32_t uid = 0;  // of fractions whose neighbours matter, else zero
   bool share_with_others = false;
-  std::string type;  // as GpuRequest::type
-  std::string pool;  // "" is any
+  bool spread_nodes = false;  // to the emptiest node rather than to the fullest
+  bool spread_gpus = false;   // fractions: to the emptiest GPU of the node
+  std::string type;           // as GpuRequest::type
+  std::string pool;           // "" is any
+  uint64_t structure = 0;     // not zero: of one job alone, which is placed by its step (task_step.h)
   auto operator<=>(const Shape&) const = default;
   uint64_t hash() const;
 };
 
-Shape shape_of(const JobSpec& spec, bool users_share_gpu);
+Shape shape_of(const JobSpec& spec, const Policy& policy);
 
 // A GPU type that the shape may use, with its kinds (one for each pool).
 struct TypeChoice {

@@ -4,9 +4,22 @@
 #include <set>
 
 #include "scheduler/check.h"
+#include "scheduler/task_step.h"
 
 namespace tranche::scheduler {
 namespace {
+
+bool job_fits(const State& state, const Job& job, const Layers& layers) {
+  if (const auto step = next_step_of(state, job)) return step->place(layers).has_value();
+  const Shape shape = shape_of(*job.spec, state.policy);
+  return place_gang(shape, shape.tasks_min, layers).has_value();
+}
+
+// What the first part of the job asks for, where one shape has to stand for all.
+Shape telling_shape(const State& state, const Job& job) {
+  const auto step = next_step_of(state, job);
+  return step != nullptr ? step->first_shape() : shape_of(*job.spec, state.policy);
+}
 
 void add_blockers(Proof& proof, const std::set<JobId>& jobs) {
   proof.blockers.assign(jobs.begin(), jobs.end());
@@ -16,10 +29,7 @@ void add_blockers(Proof& proof, const std::set<JobId>& jobs) {
 class Room {
  public:
   Room(const State& state, Promises& promises, const Job& job)
-      : state_(state),
-        promises_(promises),
-        job_(job),
-        shape_(shape_of(*job.spec, state.policy.users_share_gpu)) {}
+      : state_(state), promises_(promises), job_(job), shape_(telling_shape(state, job)) {}
 
   bool prove_drained(Proof& proof) const {
     // With all that takes work idle: if that is not enough, what is drained or failed is missing.
@@ -86,7 +96,7 @@ class Room {
   }
 
   bool prove_gang(Proof& proof) const {
-    if (shape_.tasks_min < 2) return false;
+    if (shape_.tasks_min < 2 || is_structured(*job_.spec)) return false;
     const uint32_t fitting = tasks_that_fit(shape_, shape_.tasks_min, {&promises_.now()});
     if (fitting == 0 || fitting >= shape_.tasks_min) return false;
     proof.kind = ProofKind::gang;
@@ -119,7 +129,7 @@ class Room {
   }
 
  private:
-  bool fits(const Layers& layers) const { return place_gang(shape_, shape_.tasks_min, layers).has_value(); }
+  bool fits(const Layers& layers) const { return job_fits(state_, job_, layers); }
 
   // Fractions of different users do not meet on a GPU unless the policy says so.
   bool may_join(const GpuRoom& room) const {
@@ -168,7 +178,7 @@ bool prove_own_reasons(const State& state, const Job& job, Proof& proof) {
 
 bool prove_never_fits(const State& state, const Job& job, Proof& proof) {
   if (check_fits(state, *job.spec)) return false;
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  const Shape shape = shape_of(*job.spec, state.policy);
   const View idle(everything_idle(state));
   proof.kind = ProofKind::never_fits;
   proof.needed = shape.tasks_min;
@@ -190,16 +200,17 @@ bool prove_bounds(const State& state, Promises& promises, const Job& job, Proof&
   const ShapeRecord& record = state.waiting.shape(key.shape);
   MilliGpu charge = record.charge;
   // Where it would go now, a fraction may be charged more than elsewhere.
-  if (const auto plan = place_gang(record.shape, record.shape.tasks_min, {&promises.now()})) {
+  if (const auto plan = place_record(record, {&promises.now()})) {
     charge = std::max(charge, charge_of_plan(*plan, state.capacity));
   }
-  const auto bound = promises.bound_passed(job.queue, charge, key.preemptible);
+  const auto bound = promises.bound_passed(job.queue, charge, record.host, key.preemptible);
   if (!bound) return false;
   proof.kind = bound->is_quota ? ProofKind::quota : ProofKind::limit;
   proof.queue = state.queues.at(bound->queue).path;
-  proof.needed = charge.count();
-  proof.used = bound->used.count();
-  proof.bound = bound->bound.count();
+  proof.resource = bound->resource;
+  proof.needed = bound->needed;
+  proof.used = bound->used;
+  proof.bound = bound->bound;
   return true;
 }
 
@@ -207,8 +218,7 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
   const Claim* claim = state.claim_of(job.id);
   if (claim == nullptr) return false;
   std::set<JobId> victims;
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
-  if (place_gang(shape, shape.tasks_min, {&promises.now()})) {
+  if (job_fits(state, job, {&promises.now()})) {
     // It would fit already, but on room that is kept for those who were promised theirs before.
     proof.kind = ProofKind::reserved;
     for (const Claim& other : state.claims) {
@@ -235,7 +245,7 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
 }  // namespace
 
 std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  const Shape shape = telling_shape(state, job);
   std::vector<const GpuRoom*> rooms;
   if (shape.gpu_count == 0) return rooms;
   for (const NodeRoom& home : state.capacity.nodes()) {
@@ -263,9 +273,8 @@ Proof prove(const State& state, Promises& promises, const Job& job) {
   if (room.prove_drained(proof)) return proof;
   if (room.prove_reserved(proof)) return proof;
   if (room.prove_gang(proof)) return proof;
-  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
   // Fits and nothing is promised: the next step would start it.
-  if (place_gang(shape, shape.tasks_min, {&promises.now()})) return proof;
+  if (job_fits(state, job, {&promises.now()})) return proof;
   room.prove_busy(proof);
   return proof;
 }

@@ -11,6 +11,10 @@ constexpr int64_t kLooksInAHalfLife = 512;
 
 }  // namespace
 
+bool exceeds(const HostAmount& amount, const HostBound& bound) {
+  return (bound.cpu && amount.cpu > *bound.cpu) || (bound.memory && amount.memory > *bound.memory);
+}
+
 QueueTree::QueueTree() {
   queues_.emplace_back();
   queues_.back().path_to_root = {kRootQueue};
@@ -53,6 +57,8 @@ void QueueTree::apply_defaults(QueueIndex index) {
   queue.quota.reset();
   queue.guaranteed.reset();
   queue.user_limit.reset();
+  queue.host_quota = {};
+  queue.host_limit = {};
   queue.weight = 1;
   queue.priority = 0;
   queue.limit = queues_[queue.parent].user_limit;
@@ -93,7 +99,11 @@ void QueueTree::configure(const Policy& policy, Time now) {
     queue.limit = configured.limit;
     queue.weight = std::max<int64_t>(configured.weight, 0);
     queue.priority = configured.priority;
+    queue.host_quota = {configured.quota_cpu, configured.quota_memory};
+    queue.host_limit = {configured.limit_cpu, configured.limit_memory};
   }
+  surplus_needed_ = std::max(policy.reclaim_surplus.value_or(kWholeGpu), MilliGpu(1));
+  share_unit_ = policy.share_unit;
   derive_guaranteed(kRootQueue);
   look_at_usage(now);
   rebuild_demand();
@@ -147,6 +157,21 @@ void QueueTree::add_staying(QueueIndex index, MilliGpu amount) {
   }
 }
 
+void QueueTree::charge_host(QueueIndex index, const HostAmount& amount, bool preemptible) {
+  for (const QueueIndex at : path_to_root(index)) {
+    queues_[at].host_used += amount;
+    if (!preemptible) queues_[at].host_used_not_preemptible += amount;
+  }
+}
+
+void QueueTree::add_host_staying(QueueIndex index, const HostAmount& amount) {
+  for (const QueueIndex at : path_to_root(index)) {
+    Queue& queue = queues_[at];
+    queue.host_staying += amount;
+    if (queue.host_quota.is_set()) look_for_uneven_.insert(queue.parent);
+  }
+}
+
 const BitSet& QueueTree::uneven() {
   for (uint32_t index = look_for_uneven_.next(0); index != BitSet::kNone;
        index = look_for_uneven_.next(index + 1)) {
@@ -154,7 +179,8 @@ const BitSet& QueueTree::uneven() {
     bool is_uneven = false;
     for (const QueueIndex child : queues_[index].children) {
       const Queue& queue = queues_[child];
-      const bool is_over = queue.staying - queue.entitled >= kSurplusNeeded;
+      const bool is_over =
+          queue.staying - queue.entitled >= surplus_needed_ || exceeds(queue.host_staying, queue.host_quota);
       const bool is_under = queue.guaranteed && queue.staying < std::min(*queue.guaranteed, queue.demand);
       is_uneven = is_uneven || is_over || is_under;
     }

@@ -17,23 +17,23 @@
 #include "model/policy.h"
 #include "scheduler/bit_set.h"
 #include "scheduler/decay.h"
+#include "scheduler/host_amount.h"
 #include "scheduler/wide.h"
 
 namespace tranche::scheduler {
-
-// A queue is taken from for its siblings' fair share only when it is over its own by this (reclaim.h).
-inline constexpr MilliGpu kSurplusNeeded = kWholeGpu;
 
 using QueueIndex = uint32_t;
 using GroupId = uint32_t;  // position + 1; zero: none
 
 inline constexpr QueueIndex kRootQueue = 0;
 
-// Order within a queue: what its owner put first, then higher priority, then arrival (job ids rise with
-// arrival).
+// Order within a queue: what its owner put first, then higher priority, then those that have less than they
+// need, then the expected run time, then arrival (job ids rise with arrival).
 struct HeadKey {
   int64_t descending_first = 0;     // of the event that put it first, negated; 0: nobody did
   int64_t descending_priority = 0;  // the priority, negated
+  bool grows = false;               // runs already, and would take more
+  int64_t expected = 0;             // run time, where the policy tries the shortest first; else 0
   JobId job;
   auto operator<=>(const HeadKey&) const = default;
 };
@@ -53,6 +53,12 @@ struct Queue {
   int64_t weight = 1;
   int32_t priority = 0;
 
+  HostBound host_quota;
+  HostBound host_limit;
+  HostAmount host_used;                  // as below, of processors and host memory
+  HostAmount host_used_not_preemptible;  // of it
+  HostAmount host_staying;
+
   MilliGpu used;                  // charged now, with all queues below
   MilliGpu used_not_preemptible;  // of it
   MilliGpu staying;               // of it, less what has been told to stop or has exited
@@ -70,7 +76,9 @@ struct Queue {
   bool divide_again_below = false;  // somewhere below
 
   std::map<HeadKey, GroupId> heads;  // the first ready job of each of its groups
-  uint32_t jobs_waiting = 0;         // of this queue alone
+  // The same as if nothing were expected; kept only where the policy tries the shortest first.
+  std::map<HeadKey, GroupId> heads_by_arrival;
+  uint32_t jobs_waiting = 0;  // of this queue alone
   uint32_t jobs_running = 0;
   std::vector<JobId> running;  // jobs of this queue alone that hold something and go on; in no order
   std::map<int32_t, uint32_t> running_priorities;  // of them, the preemptible ones
@@ -82,6 +90,8 @@ struct Queue {
   JobId arrival;
   bool arrival_is_known = false;
 };
+
+bool exceeds(const HostAmount& amount, const HostBound& bound);
 
 class QueueTree {
  public:
@@ -101,6 +111,12 @@ class QueueTree {
   // The part of it that stays (see Queue), and ready jobs of the queue itself.
   void add_staying(QueueIndex index, MilliGpu amount);
   void add_waiting(QueueIndex index, MilliGpu amount);
+  // The same for processors and host memory.
+  void charge_host(QueueIndex index, const HostAmount& amount, bool preemptible);
+  void add_host_staying(QueueIndex index, const HostAmount& amount);
+  // What all present nodes have of them.
+  void add_host(const HostAmount& amount) { host_ += amount; }
+  const HostAmount& host() const { return host_; }
   // Charge and waiting at once, so that a start that only turns one into the other moves no demand.
   void start(QueueIndex index, MilliGpu charged, MilliGpu waited, bool preemptible, Time now);
 
@@ -129,6 +145,9 @@ class QueueTree {
   // two looks nothing that a queue is entitled to changes by the passing of time.
   void advance(Time now);
   int64_t looks() const { return looks_; }
+  // A queue is taken from for its siblings' fair share only when it is over its own by this (reclaim.h).
+  MilliGpu surplus_needed() const { return surplus_needed_; }
+  MilliGpu share_unit() const { return share_unit_; }
 
   // The queue and those above it, itself first, the root last.
   const std::vector<QueueIndex>& path_to_root(QueueIndex index) const { return queues_[index].path_to_root; }
@@ -153,6 +172,9 @@ class QueueTree {
   BitSet inverted_;
   BitSet uneven_;
   BitSet look_for_uneven_;
+  MilliGpu surplus_needed_ = kWholeGpu;
+  MilliGpu share_unit_;
+  HostAmount host_;
   int64_t looks_ = 0;  // periods of the clock up to the last look at past use
 };
 

@@ -1,16 +1,20 @@
 #include "scheduler/reclaim.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
 #include "base/assert.h"
+#include "scheduler/task_step.h"
 
 namespace tranche::scheduler {
 namespace {
 
 // Nodes with room to be made that are compared before the search stops, beyond those that it needs.
 constexpr size_t kNodesCompared = 64;
+// Victims that are looked at for a job that is placed by a step.
+constexpr size_t kStepVictimsMost = 1024;
 
 struct Sides {
   QueueIndex a = kRootQueue;  // the claimant's
@@ -33,13 +37,20 @@ std::optional<Sides> sides_of(const State& state, QueueIndex claimant, QueueInde
 
 enum class Taking : uint8_t { reclaim, preempt };
 
+// A whole job; or of an elastic one a task that it can live without, and after all of those the rest of it.
 struct Victim {
   const Job* job = nullptr;
+  std::vector<TaskKey> tasks;
+  bool is_surplus = false;
+  uint32_t nth = 0;  // of the job's, in the order in which they may be taken
   MilliGpu charge;
-  QueueIndex side = kRootQueue;  // `b` of the header
-  bool by_quota = false;         // a reclaim of quota may take it
-  // Furthest over its share first, then low priority, then the shortest time lost.
-  std::tuple<int64_t, int32_t, int64_t, JobId> rank;
+  HostAmount host;
+  QueueIndex own_side = kRootQueue;  // `a` of the header
+  QueueIndex side = kRootQueue;      // `b` of it
+  bool by_quota = false;             // a reclaim of quota took it
+  // For a claim without GPUs, those without GPUs first; furthest over its share first, then low priority,
+  // then the shortest time lost.
+  std::tuple<bool, int64_t, int32_t, int64_t, JobId> rank;
 };
 
 class VictimSearch {
@@ -59,9 +70,11 @@ class VictimSearch {
 
   // When it fits once everything that leaves has left, patience is enough.
   bool is_coming() const { return keeps_bounds() && fits(base_).has_value(); }
+  bool is_step() const { return record_.step != nullptr; }
 
   std::optional<Eviction> find(Taking taking) {
     taking_ = taking;
+    if (is_step()) return for_step();
     for (const TypeChoice& choice : record_.choices) {
       choice_ = &choice;
       if (!may_be_enough()) continue;
@@ -73,38 +86,104 @@ class VictimSearch {
  private:
   std::optional<GangPlacement> fits(const View& room) const {
     const Layers layers{&room};
-    return place_gang(Search{shape_, record_.choices, layers}, shape_.tasks_min);
+    return place_record(record_, layers);
   }
 
   bool keeps_bounds() const {
     for (const QueueIndex at : state_.queues.path_to_root(key_.queue)) {
       const Queue& queue = state_.queues.at(at);
-      const MilliGpu after = queue.staying + promises_.planned().at(at) - removed(at) + entitlement_.charge();
+      const MilliGpu after =
+          queue.staying + promises_.planned().at(at) - removed_.at(at) + entitlement_.charge();
       if (queue.limit && after > *queue.limit) return false;
       if (!key_.preemptible && queue.quota &&
           queue.used_not_preemptible + entitlement_.charge() > *queue.quota)
         return false;
+      HostAmount host = queue.host_staying;
+      host += promises_.planned().host_at(at);
+      host += -removed_.host_at(at);
+      host += entitlement_.host();
+      if (exceeds(host, queue.host_limit)) return false;
+      HostAmount fixed = queue.host_used_not_preemptible;
+      fixed += entitlement_.host();
+      if (!key_.preemptible && exceeds(fixed, queue.host_quota)) return false;
     }
     return true;
   }
 
-  MilliGpu removed(QueueIndex at) const {
-    const auto found = removed_.find(at);
-    return found == removed_.end() ? MilliGpu() : found->second;
-  }
-  void book(const Victim& victim, MilliGpu sign_and_amount) {
-    for (const QueueIndex at : state_.queues.path_to_root(victim.job->queue)) removed_[at] += sign_and_amount;
+  void book(const Victim& victim) { removed_.add(state_, victim.job->queue, victim.charge, victim.host); }
+  void unbook(const Victim& victim) { removed_.add(state_, victim.job->queue, -victim.charge, -victim.host); }
+
+  // The job's victims, in the order in which they may be taken, if it can be one of this claim at all.
+  void add_victims(const Job& job, std::vector<Victim>& out) {
+    const auto whole = victim_of(job);
+    if (!whole) return;
+    if (!job.spec->elastic) return out.push_back(*whole);
+    TaskGroups::RankSet running(job.spec->tasks_max);
+    std::map<uint32_t, TaskKey> keys;
+    for (const TaskKey& key : whole->tasks) {
+      running[key.rank] = true;
+      keys.emplace(key.rank, key);
+    }
+    uint32_t nth = 0;
+    for (const uint32_t rank : TaskGroups(*job.spec).surplus(running)) {
+      Victim one = *whole;
+      one.tasks = {keys.at(rank)};
+      one.is_surplus = true;
+      one.nth = nth++;
+      keys.erase(rank);
+      count_charges(one);
+      out.push_back(std::move(one));
+    }
+    Victim rest = *whole;
+    rest.tasks.clear();
+    for (const auto& [rank, key] : keys) rest.tasks.push_back(key);
+    rest.nth = nth;
+    count_charges(rest);
+    out.push_back(std::move(rest));
   }
 
-  // The victim as one of this claim, if it can be that at all.
+  void count_charges(Victim& victim) const {
+    victim.charge = MilliGpu();
+    victim.host = {};
+    for_each_holding(victim, [&](const Holding& holding) {
+      victim.charge += holding.charge();
+      victim.host += holding.host();
+    });
+  }
+
+  // Whatever comes before it of the same job has been taken.
+  static bool is_next(const Victim& victim, const std::vector<Victim>& taken) {
+    const auto before = std::count_if(taken.begin(), taken.end(),
+                                      [&](const Victim& other) { return other.job == victim.job; });
+    return before == std::ptrdiff_t{victim.nth};
+  }
+  // Nothing of the same job that came after it is taken.
+  static bool is_last(const Victim& victim, const std::vector<Victim>& taken) {
+    return std::none_of(taken.begin(), taken.end(), [&](const Victim& other) {
+      return other.job == victim.job && other.nth > victim.nth;
+    });
+  }
+  static bool is_among(const Victim& victim, const std::vector<Victim>& taken) {
+    return std::any_of(taken.rbegin(), taken.rend(), [&](const Victim& other) {
+      return other.job == victim.job && other.nth == victim.nth;
+    });
+  }
+
+  // The whole job as one victim of this claim.
   std::optional<Victim> victim_of(const Job& job) {
     const JobSpec& spec = *job.spec;
     if (!spec.preemptible || job.stop_reason) return std::nullopt;
-    Victim victim{&job, MilliGpu(), job.queue, false, {}};
+    Victim victim;
+    victim.job = &job;
+    victim.own_side = victim.side = job.queue;
     for (const Task& task : job.tasks) {
       const Holding* holding = state_.holdings.find(task.start.task);
-      if (holding != nullptr && !holding->exited) victim.charge += holding->charge();
+      if (holding == nullptr || !holding->stays) continue;
+      victim.tasks.push_back(task.start.task);
+      victim.charge += holding->charge();
+      victim.host += holding->host();
     }
+    if (victim.tasks.empty()) return std::nullopt;
     int64_t excess = 0;
     if (taking_ == Taking::preempt) {
       if (job.queue != key_.queue || spec.priority >= key_.priority) return std::nullopt;
@@ -113,13 +192,10 @@ class VictimSearch {
       if (job.queue == key_.queue) return std::nullopt;
       const auto parted = sides_of(state_, key_.queue, job.queue);
       if (!parted) return std::nullopt;
+      victim.own_side = parted->a;
       victim.side = parted->b;
-      victim.by_quota = entitlement_.quota_at(parted->a);
       const Queue& side = state_.queues.at(parted->b);
       excess = (side.staying - side.entitled).count();
-      const bool by_share = entitlement_.share_at(parted->a) && excess >= kSurplusNeeded.count() &&
-                            excess >= victim.charge.count();
-      if (!victim.by_quota && !by_share) return std::nullopt;
       if (!is_outside_quotas(victim)) return std::nullopt;
       const Time unprotected = job.started + state_.policy.minimum_runtime;
       if (unprotected > state_.now) {
@@ -127,7 +203,8 @@ class VictimSearch {
         return std::nullopt;
       }
     }
-    victim.rank = {-excess, spec.priority, -job.started.nanoseconds(), job.id};
+    const bool costs_gpus = entitlement_.claims_host() && victim.charge.count() > 0;
+    victim.rank = {costs_gpus, -excess, spec.priority, -job.started.nanoseconds(), job.id};
     return victim;
   }
 
@@ -135,18 +212,44 @@ class VictimSearch {
   bool is_outside_quotas(const Victim& victim) const {
     for (const QueueIndex at : state_.queues.path_to_root(victim.job->queue)) {
       const Queue& queue = state_.queues.at(at);
-      if (queue.quota && queue.staying - removed(at) <= *queue.quota) return false;
+      const bool is_inside = queue.quota && queue.staying - removed_.at(at) <= *queue.quota;
+      if (is_inside && !is_outside_host_quota(queue, at)) return false;
       if (at == victim.side) break;
     }
     return true;
   }
 
-  bool may_take(const Victim& victim) const {
+  bool is_outside_host_quota(const Queue& queue, QueueIndex at) const {
+    if (!entitlement_.claims_host()) return false;
+    HostAmount host = queue.host_staying;
+    host += -removed_.host_at(at);
+    return exceeds(host, queue.host_quota);
+  }
+
+  // By what is left once those that are booked have gone.
+  bool may_take(Victim& victim) const {
     if (taking_ == Taking::preempt) return true;
     if (!is_outside_quotas(victim)) return false;
+    victim.by_quota = entitlement_.quota_at(victim.own_side, removed_);
     if (victim.by_quota) return true;
+    if (!entitlement_.share_at(victim.own_side, removed_)) return false;
     const Queue& side = state_.queues.at(victim.side);
-    return side.staying - removed(victim.side) - victim.charge >= side.entitled;
+    const MilliGpu over = side.staying - removed_.at(victim.side) - side.entitled;
+    if (over < state_.queues.surplus_needed()) return false;
+    return over >= victim.charge || shortfall_with(victim) < entitlement_.charge();
+  }
+
+  // What the sides would fall short of their shares if the victim went too.
+  MilliGpu shortfall_with(const Victim& victim) const {
+    MilliGpu sum;
+    const Queue& own = state_.queues.at(victim.side);
+    sum += std::max(own.entitled - (own.staying - removed_.at(victim.side) - victim.charge), MilliGpu());
+    for (const QueueIndex at : state_.queues.at(own.parent).children) {
+      if (at == victim.side || at == victim.own_side || removed_.at(at).count() == 0) continue;
+      const Queue& other = state_.queues.at(at);
+      sum += std::max(other.entitled - (other.staying - removed_.at(at)), MilliGpu());
+    }
+    return sum;
   }
 
   // The sum of what all sides may lose, against what is missing: most claims in vain end here.
@@ -161,26 +264,24 @@ class VictimSearch {
     }
     if (base_.changes_anything()) return true;
     int64_t may_lose = 0;
-    std::vector<QueueIndex> quota_sides;
-    const auto& path = state_.queues.path_to_root(key_.queue);
-    for (size_t i = 0; i + 1 < path.size(); ++i) {
-      const bool quota = entitlement_.quota_at(path[i]);
-      if (!quota && !entitlement_.share_at(path[i])) continue;
-      for (const QueueIndex b : state_.queues.at(path[i + 1]).children) {
-        if (b == path[i]) continue;
+    std::vector<QueueIndex> bounded_sides;
+    for (const Entitlement::Level& level : entitlement_.levels()) {
+      if (!level.quota && !level.share) continue;
+      for (const QueueIndex b : state_.queues.at(state_.queues.at(level.queue).parent).children) {
+        if (b == level.queue) continue;
         const Queue& side = state_.queues.at(b);
         const int64_t over =
-            (side.staying - (quota ? side.quota.value_or(MilliGpu()) : side.entitled)).count();
+            (side.staying - (level.quota ? side.quota.value_or(MilliGpu()) : side.entitled)).count();
         if (over <= 0) continue;
         may_lose += over;
-        if (quota && side.quota) quota_sides.push_back(b);
+        if (!level.quota || side.quota) bounded_sides.push_back(b);
       }
     }
     const int64_t missing = entitlement_.charge().count() - idle - may_lose;
     if (missing <= 0) return true;
     // A side's last victim may be larger than what the side is over by.
     int64_t beyond = 0;
-    for (const QueueIndex b : quota_sides) {
+    for (const QueueIndex b : bounded_sides) {
       beyond += std::max<int64_t>(largest_running(b) - 1, 0);
       if (beyond >= missing) return true;
     }
@@ -202,6 +303,40 @@ class VictimSearch {
     return largest;
   }
 
+  // Where tasks may go follows from more than single nodes: whoever may be taken is, best taken first, until
+  // the step fits; then those that need not have been are left alone.
+  std::optional<Eviction> for_step() {
+    std::vector<Victim> candidates;
+    collect_victims(kRootQueue, candidates);
+    std::stable_sort(candidates.begin(), candidates.end(), [](const Victim& a, const Victim& b) {
+      return std::tie(a.job->spec->priority, a.rank) < std::tie(b.job->spec->priority, b.rank);
+    });
+    if (candidates.size() > kStepVictimsMost) candidates.resize(kStepVictimsMost);
+    std::vector<Victim> chosen;
+    View room(&base_);
+    bool enough = false;
+    for (bool again = true; again && !enough;) {
+      again = false;
+      for (auto next = candidates.begin(); next != candidates.end() && !enough;) {
+        if (!is_next(*next, chosen) || !may_take(*next)) {
+          ++next;
+          continue;
+        }
+        again = true;
+        take_again(*next, room);
+        chosen.push_back(*next);
+        next = candidates.erase(next);
+        enough = keeps_bounds() && place(room).has_value();
+      }
+    }
+    if (!enough) {
+      removed_.clear();
+      return std::nullopt;
+    }
+    spare_unneeded(chosen, room);
+    return concluded(chosen, room);
+  }
+
   // What one node could give.
   struct Host {
     NodeIndex node = 0;
@@ -209,10 +344,12 @@ class VictimSearch {
     int64_t cost = 0;             // milli-GPU of the victims
     std::vector<Victim> victims;  // in the order in which they are taken
     auto rank(uint32_t wanted) const {
-      // Cheapest for what of it is wanted, then the victim that is best taken.
+      // Lowest priority, then cheapest for what of it is wanted, then the victim that is best taken.
       const int64_t useful = std::min(tasks, wanted);
-      return std::tuple(cost / useful, victims.empty() ? decltype(Victim::rank){} : victims.front().rank,
-                        node);
+      int32_t highest = std::numeric_limits<int32_t>::min();
+      for (const Victim& victim : victims) highest = std::max(highest, victim.job->spec->priority);
+      return std::tuple(highest, cost / useful,
+                        victims.empty() ? decltype(Victim::rank){} : victims.front().rank, node);
     }
   };
 
@@ -309,23 +446,31 @@ class VictimSearch {
       if (!candidates.empty() &&
           std::any_of(candidates.begin(), candidates.end(), [&](const Victim& v) { return v.job == &job; }))
         continue;
-      if (const auto victim = victim_of(job)) candidates.push_back(*victim);
+      add_victims(job, candidates);
     }
-    std::sort(candidates.begin(), candidates.end(),
-              [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
     std::vector<Victim> taken;
-    for (const Victim& victim : candidates) {
-      if (!may_take(victim)) continue;
-      give_on(view, node, *victim.job);
-      book(victim, victim.charge);
-      taken.push_back(victim);
-      const uint32_t fitting = count_on_node(shape_, *choice_, node, layers, shape_.tasks_min);
-      if (fitting <= host.tasks) continue;
-      host.tasks = fitting;
-      host.victims = taken;
-      if (fitting == shape_.tasks_min) break;
+    // One that may not be taken yet may be once others have gone.
+    for (bool again = true; again && host.tasks < shape_.tasks_min;) {
+      again = false;
+      for (auto next = candidates.begin(); next != candidates.end() && host.tasks < shape_.tasks_min;) {
+        if (!is_next(*next, taken) || !may_take(*next)) {
+          ++next;
+          continue;
+        }
+        again = true;
+        give_on(view, node, *next);
+        book(*next);
+        taken.push_back(*next);
+        next = candidates.erase(next);
+        const uint32_t fitting = count_on_node(shape_, *choice_, node, layers, shape_.tasks_min);
+        if (fitting <= host.tasks) continue;
+        host.tasks = fitting;
+        host.victims = taken;
+      }
     }
-    for (const Victim& victim : taken) book(victim, -victim.charge);
+    for (const Victim& victim : taken) unbook(victim);
     spare(host, node);
     for (const Victim& victim : host.victims) host.cost += victim.charge.count();
     return host;
@@ -335,52 +480,52 @@ class VictimSearch {
   void spare(Host& host, NodeIndex node) {
     View view(&base_);
     const Layers layers{&view};
-    for (const Victim& victim : host.victims) give_on(view, node, *victim.job);
+    for (const Victim& victim : host.victims) give_on(view, node, victim);
     for (size_t i = host.victims.size(); i-- > 0;) {
-      take_on(view, node, *host.victims[i].job);
+      if (!is_last(host.victims[i], host.victims)) continue;
+      take_on(view, node, host.victims[i]);
       if (count_on_node(shape_, *choice_, node, layers, host.tasks) == host.tasks) {
         host.victims.erase(host.victims.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
-        give_on(view, node, *host.victims[i].job);
+        give_on(view, node, host.victims[i]);
       }
     }
   }
 
   template <class Action>
-  void for_each_holding(const Job& job, Action action) const {
-    for (const Task& task : job.tasks) {
-      const Holding* holding = state_.holdings.find(task.start.task);
+  void for_each_holding(const Victim& victim, Action action) const {
+    for (const TaskKey& key : victim.tasks) {
+      const Holding* holding = state_.holdings.find(key);
       if (holding != nullptr && !holding->exited) action(*holding);
     }
   }
-  void give_on(View& view, NodeIndex node, const Job& job) const {
+  void give_on(View& view, NodeIndex node, const Victim& victim) const {
     const NodeId id = state_.capacity.at(node).id;
-    for_each_holding(job, [&](const Holding& h) {
+    for_each_holding(victim, [&](const Holding& h) {
       if (h.node == id) view.change(node).give(h.footprint());
     });
   }
-  void take_on(View& view, NodeIndex node, const Job& job) const {
+  void take_on(View& view, NodeIndex node, const Victim& victim) const {
     const NodeId id = state_.capacity.at(node).id;
-    for_each_holding(job, [&](const Holding& h) {
+    for_each_holding(victim, [&](const Holding& h) {
       if (h.node == id) view.change(node).take(h.footprint());
     });
   }
 
   // Takes from the hosts in turn until the gang fits, then each victim that turns out not to be needed is
   // left alone: removing any one of the rest would leave the job without a place (property P19).
-  std::optional<Eviction> take_from(const std::vector<Host>& hosts) {
+  std::optional<Eviction> take_from(std::vector<Host>& hosts) {
     std::vector<Victim> chosen;
-    FlatIndex<JobId, IdHash<JobId>> is_chosen;
     View room(&base_);
     room.keep_buckets();
     uint64_t hosted = 0;
     bool enough = false;
-    for (const Host& host : hosts) {
-      for (const Victim& victim : host.victims) {
-        if (is_chosen.find(victim.job->id) || !may_take(victim)) continue;
-        is_chosen.insert(victim.job->id, 0);
-        for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
-        book(victim, victim.charge);
+    relieve_bounds(chosen, room);
+    for (Host& host : hosts) {
+      for (Victim& victim : host.victims) {
+        if (is_among(victim, chosen) || !is_next(victim, chosen) || !may_take(victim)) continue;
+        for_each_holding(victim, [&](const Holding& h) { room.give(h.footprint()); });
+        book(victim);
         chosen.push_back(victim);
       }
       const Layers layers{&room};
@@ -394,6 +539,10 @@ class VictimSearch {
       return std::nullopt;
     }
     spare_unneeded(chosen, room);
+    return concluded(chosen, room);
+  }
+
+  Eviction concluded(const std::vector<Victim>& chosen, const View& room) {
     if (taking_ == Taking::reclaim) assert_progress(chosen);
     auto plan = place(room);
     removed_.clear();
@@ -401,12 +550,60 @@ class VictimSearch {
     return eviction(chosen, std::move(*plan));
   }
 
+  // Room alone is not enough where a bound of a queue would be passed: then those of that queue have to go,
+  // the best taken first, wherever they are.
+  void relieve_bounds(std::vector<Victim>& chosen, View& room) {
+    if (keeps_bounds()) return;
+    std::vector<Victim> candidates;
+    for (const QueueIndex at : state_.queues.path_to_root(key_.queue)) {
+      if (at == kRootQueue) break;
+      if (passes_limit(at)) collect_victims(at, candidates);
+    }
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
+    for (Victim& victim : candidates) {
+      if (keeps_bounds()) return;
+      if (is_among(victim, chosen) || !is_next(victim, chosen) || !may_take(victim)) continue;
+      for_each_holding(victim, [&](const Holding& h) { room.give(h.footprint()); });
+      book(victim);
+      chosen.push_back(victim);
+    }
+  }
+
+  bool passes_limit(QueueIndex at) const {
+    const Queue& queue = state_.queues.at(at);
+    if (queue.host_limit.is_set()) return true;
+    return queue.limit && queue.staying + promises_.planned().at(at) + entitlement_.charge() > *queue.limit;
+  }
+
+  void collect_victims(QueueIndex queue, std::vector<Victim>& out) {
+    for (const JobId id : state_.queues.at(queue).running) {
+      add_victims(*state_.find(id), out);
+    }
+    for (const QueueIndex child : state_.queues.at(queue).children) collect_victims(child, out);
+  }
+
   std::optional<GangPlacement> place(const View& room) const {
     const Layers layers{&room};
+    if (is_step()) return record_.step->place(layers);
     return place_gang_on_type(Search{shape_, record_.choices, layers}, *choice_, shape_.tasks_min);
   }
 
+  // Asks the placement itself.
+  void spare_by_placing(std::vector<Victim>& chosen, View& room) {
+    for (size_t i = chosen.size(); i-- > 0;) {
+      if (!is_last(chosen[i], chosen)) continue;
+      put_back(chosen[i], room);
+      if (keeps_bounds() && place(room)) {
+        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
+      } else {
+        take_again(chosen[i], room);
+      }
+    }
+  }
+
   void spare_unneeded(std::vector<Victim>& chosen, View& room) {
+    if (is_step()) return spare_by_placing(chosen, room);
     // Room on all nodes together; put back one by one, only the victim's nodes are counted again.
     const Layers layers{&room};
     std::map<NodeIndex, uint32_t> counts;
@@ -418,18 +615,9 @@ class VictimSearch {
       fitting += counts[node] = count(node);
       return true;
     });
-    if (shape_.gpu_count == 0 || shape_.kind != SliceKind::whole || fitting < shape_.tasks_min) {
-      // Free room elsewhere may count too: ask the placement itself.
-      for (size_t i = chosen.size(); i-- > 0;) {
-        put_back(chosen[i], room);
-        if (keeps_bounds() && place(room)) {
-          chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
-        } else {
-          take_again(chosen[i], room);
-        }
-      }
-      return;
-    }
+    // Free room elsewhere may count too.
+    if (shape_.gpu_count == 0 || shape_.kind != SliceKind::whole || fitting < shape_.tasks_min)
+      return spare_by_placing(chosen, room);
     uint64_t elsewhere = 0;
     for (const KindIndex kind : choice_->kinds) {
       const auto& by_idle = state_.capacity.kinds()[kind].nodes.by_idle;
@@ -442,10 +630,11 @@ class VictimSearch {
     }
     fitting += elsewhere;
     for (size_t i = chosen.size(); i-- > 0;) {
+      if (!is_last(chosen[i], chosen)) continue;
       put_back(chosen[i], room);
       uint64_t now = fitting;
       std::vector<std::pair<NodeIndex, uint32_t>> changed;
-      for_each_holding(*chosen[i].job, [&](const Holding& h) {
+      for_each_holding(chosen[i], [&](const Holding& h) {
         const NodeIndex node = *state_.capacity.index_of(h.node);
         const uint32_t before = counts[node];
         const uint32_t after = count(node);
@@ -465,28 +654,31 @@ class VictimSearch {
   }
 
   void put_back(const Victim& victim, View& room) {
-    for_each_holding(*victim.job, [&](const Holding& h) { room.take(h.footprint()); });
-    book(victim, -victim.charge);
+    for_each_holding(victim, [&](const Holding& h) { room.take(h.footprint()); });
+    unbook(victim);
   }
   void take_again(const Victim& victim, View& room) {
-    for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
-    book(victim, victim.charge);
+    for_each_holding(victim, [&](const Holding& h) { room.give(h.footprint()); });
+    book(victim);
   }
 
-  // What the header promises: nobody who loses by a claim of fair share falls below what it is entitled to.
+  // What the header promises: those who lose by a claim of fair share fall short of less than it gains.
   void assert_progress(const std::vector<Victim>& chosen) const {
+    MilliGpu shortfall;
+    std::vector<QueueIndex> seen;
     for (const Victim& victim : chosen) {
+      if (victim.by_quota || std::find(seen.begin(), seen.end(), victim.side) != seen.end()) continue;
+      seen.push_back(victim.side);
       const Queue& side = state_.queues.at(victim.side);
-      TRANCHE_ASSERT(victim.by_quota || side.staying - removed(victim.side) >= side.entitled);
+      shortfall += std::max(side.entitled - (side.staying - removed_.at(victim.side)), MilliGpu());
     }
+    TRANCHE_ASSERT(seen.empty() || shortfall.count() == 0 || shortfall < entitlement_.charge());
   }
 
   Eviction eviction(const std::vector<Victim>& chosen, GangPlacement plan) const {
     Eviction result{{}, std::move(plan)};
     for (const Victim& victim : chosen) {
-      for (const Task& task : victim.job->tasks) {
-        if (task.phase != TaskPhase::exited) result.stops.push_back(Stop{task.start.task, reason(), job_.id});
-      }
+      for (const TaskKey& task : victim.tasks) result.stops.push_back(Stop{task, reason(), job_.id});
     }
     return result;
   }
@@ -503,106 +695,21 @@ class VictimSearch {
   const View& base_;
   const TypeChoice* choice_ = nullptr;
   Taking taking_ = Taking::reclaim;
-  std::map<QueueIndex, MilliGpu> removed_;  // charge of victims chosen so far
+  Removed removed_;  // victims chosen so far
 };
 
 }  // namespace
 
-Entitlement::Entitlement(const State& state, const Promises& promises, const Group& group)
-    : state_(state),
-      promises_(promises),
-      group_(group),
-      charge_(state.waiting.shape(group.key.shape).charge) {}
-
-MilliGpu Entitlement::used(QueueIndex at) const {
-  return state_.queues.at(at).staying + promises_.planned().at(at);
-}
-
-bool Entitlement::quota_at(QueueIndex a) const {
-  bool within = state_.queues.at(a).guaranteed.has_value();
-  for (const QueueIndex at : state_.queues.path_to_root(group_.key.queue)) {
-    const auto guaranteed = state_.queues.at(at).guaranteed;
-    if (guaranteed && used(at) + charge_ > *guaranteed) within = false;
-    if (at == a) break;
-  }
-  return within;
-}
-
-bool Entitlement::share_at(QueueIndex a) const {
-  for (const QueueIndex at : state_.queues.path_to_root(group_.key.queue)) {
-    if (used(at) + charge_ > state_.queues.at(at).entitled) return false;
-    if (at == a) break;
-  }
-  return true;
-}
-
-bool Entitlement::has_lower_priority() const {
-  const auto& running = state_.queues.at(group_.key.queue).running_priorities;
-  return !running.empty() && running.begin()->first < group_.key.priority;
-}
-
-bool Entitlement::quota_anywhere() const {
-  const auto& path = state_.queues.path_to_root(group_.key.queue);
-  return std::any_of(path.begin(), path.end(), [&](QueueIndex at) { return quota_at(at); });
-}
-
-bool Entitlement::any() const {
-  if (has_lower_priority()) return true;
-  const auto& path = state_.queues.path_to_root(group_.key.queue);
-  bool share = true;
-  for (size_t i = 0; i + 1 < path.size(); ++i) {
-    share = share && used(path[i]) + charge_ <= state_.queues.at(path[i]).entitled;
-    const bool quota = quota_at(path[i]);
-    if (!share && !quota) continue;
-    for (const QueueIndex b : state_.queues.at(path[i + 1]).children) {
-      if (b == path[i]) continue;
-      const Queue& side = state_.queues.at(b);
-      if (quota && side.staying > side.quota.value_or(MilliGpu())) return true;
-      if (share && side.staying - side.entitled >= kSurplusNeeded) return true;
-    }
-  }
-  return false;
-}
-
-std::vector<JobId> jobs_inside_quota(const State& state, QueueIndex queue) {
-  struct Running {
-    const Job* job;
-    MilliGpu charge;
-  };
-  std::vector<Running> jobs;
-  std::vector<QueueIndex> below{queue};
-  for (size_t next = 0; next < below.size(); ++next) {
-    const Queue& at = state.queues.at(below[next]);
-    below.insert(below.end(), at.children.begin(), at.children.end());
-    for (const JobId id : at.running) {
-      const Job* job = state.find(id);
-      MilliGpu charge;
-      for (const Task& task : job->tasks) {
-        const Holding* holding = state.holdings.find(task.start.task);
-        if (holding != nullptr && holding->stays) charge += holding->charge();
-      }
-      jobs.push_back({job, charge});
-    }
-  }
-  std::sort(jobs.begin(), jobs.end(), [](const Running& a, const Running& b) {
-    return std::tuple(a.job->spec->preemptible, a.job->started, a.job->id) <
-           std::tuple(b.job->spec->preemptible, b.job->started, b.job->id);
-  });
-  std::vector<JobId> inside;
-  MilliGpu sum;
-  for (const Running& running : jobs) {
-    sum += running.charge;
-    if (sum <= state.queues.at(queue).quota.value_or(MilliGpu())) inside.push_back(running.job->id);
-  }
-  return inside;
-}
-
 std::optional<Eviction> find_victims(const State& state, const Promises& promises, const Job& job,
                                      const Group& group, Time& wake, HostPool& pool) {
+  const SchedulerAction only = state.policy.only_action;
   VictimSearch search(state, promises, job, group, wake, pool);
   if (search.is_coming()) return std::nullopt;
-  if (auto eviction = search.find(Taking::reclaim)) return eviction;
-  return search.find(Taking::preempt);
+  if (only == SchedulerAction::all || only == SchedulerAction::reclaim) {
+    if (auto eviction = search.find(Taking::reclaim)) return eviction;
+  }
+  if (only == SchedulerAction::all || only == SchedulerAction::preempt) return search.find(Taking::preempt);
+  return std::nullopt;
 }
 
 }  // namespace tranche::scheduler

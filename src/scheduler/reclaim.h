@@ -7,17 +7,25 @@
 // that
 //   has a quota uses more than it. What lies above quotas falls with every one, and only a start on free room
 //   can raise it.
-// - Reclaim of fair share: `a` stays within what it is entitled to, and `b` keeps what it is entitled to
-//   after the victim. So the sum of shortfalls strictly falls; entitlements do not move with time. And `b`
-//   must be over by a whole GPU: what rounding leaves is no reason to end anybody's work.
+// - Reclaim of fair share: `a` stays within what it is entitled to, and each `b` is over its own by the
+//   policy's surplus (a whole GPU: what rounding leaves is no reason to end anybody's work) before each
+//   victim. A victim may be larger than what its side is over by, but all that the sides fall short of
+//   afterwards is less than what the claimant gains. So the sum of shortfalls strictly falls; entitlements do
+//   not move with time.
 // - Preemption: the job has strictly higher priority than each victim.
-// The first two are asserted on the chosen set.
+// The first two are asserted on the chosen set. Victims below the claimant's own side count as gone when the
+// queues above them are looked at, so that a claim may take from its neighbours first and from others then.
+//
+// Only a job without GPUs claims by quotas of processors and memory: whoever holds GPUs within their quota is
+// not ended because of processors.
 //
 // The search goes by node: for each node the fewest victims that make room for one, two, ... tasks, then the
 // cheapest nodes. In a large cluster it stops at enough nodes to choose from, those that need least first.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "scheduler/backfill.h"
@@ -29,14 +37,45 @@ struct Eviction {
   GangPlacement plan;
 };
 
+// Charge of victims that are chosen, by queue and all above it.
+class Removed {
+ public:
+  MilliGpu at(QueueIndex queue) const {
+    const auto found = charge_.find(queue);
+    return found == charge_.end() ? MilliGpu() : found->second.first;
+  }
+  HostAmount host_at(QueueIndex queue) const {
+    const auto found = charge_.find(queue);
+    return found == charge_.end() ? HostAmount() : found->second.second;
+  }
+  void add(const State& state, QueueIndex queue, MilliGpu charge, const HostAmount& host) {
+    for (const QueueIndex above : state.queues.path_to_root(queue)) {
+      charge_[above].first += charge;
+      charge_[above].second += host;
+    }
+  }
+  void clear() { charge_.clear(); }
+
+ private:
+  std::map<QueueIndex, std::pair<MilliGpu, HostAmount>> charge_;
+};
+
 // What a waiting job may claim, at each of the queues above it.
 class Entitlement {
  public:
   Entitlement(const State& state, const Promises& promises, const Group& group);
 
-  // Above the queue on its path where it parts from a victim's.
-  bool quota_at(QueueIndex a) const;
-  bool share_at(QueueIndex a) const;
+  // Above the queue on its path where it parts from a victim's, once what is removed has gone.
+  bool quota_at(QueueIndex a, const Removed& removed = {}) const;
+  bool share_at(QueueIndex a, const Removed& removed = {}) const;
+  // At each queue of the path whose siblings may have to give: whether the job lies within its quota or its
+  // share there if all that may be taken below has been, and what the siblings may lose.
+  struct Level {
+    QueueIndex queue = kRootQueue;
+    bool quota = false;
+    bool share = false;
+  };
+  std::vector<Level> levels() const;
   // Whether any other queue has what it may claim, or its own has lower priority running: cheap, and false
   // for nearly every waiting job.
   bool any() const;
@@ -44,14 +83,19 @@ class Entitlement {
   // Whether it lies within the quota of some queue above it, whoever holds the room.
   bool quota_anywhere() const;
   MilliGpu charge() const { return charge_; }
+  const HostAmount& host() const { return host_; }
+  bool claims_host() const { return charge_.count() == 0; }
 
  private:
   MilliGpu used(QueueIndex at) const;
+  int64_t may_lose(QueueIndex side, bool quota, bool share) const;
+  bool passes_host_quota(QueueIndex at, const Removed& removed) const;
 
   const State& state_;
   const Promises& promises_;
   const Group& group_;
   MilliGpu charge_;
+  HostAmount host_;
 };
 
 // Nodes that a search has found worth taking from and did not need: where the next job of the same group, of

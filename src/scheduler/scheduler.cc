@@ -31,6 +31,9 @@ void ask_for_wake(State& state, Time protection_ends, Commit& commit) {
     const Time begin = state.begins.begin()->first;
     if (!wanted.is_set() || begin < wanted) wanted = begin;
   }
+  // What is due already comes to its turn with the next event.
+  const auto stale = state.stale.upper_bound({state.now, JobId(UINT64_MAX)});
+  if (stale != state.stale.end() && (!wanted.is_set() || stale->first < wanted)) wanted = stale->first;
   if (!wanted.is_set() || (state.wake.is_set() && state.wake <= wanted)) return;
   commit.decide(WakeAt{wanted});
 }
@@ -67,6 +70,7 @@ std::vector<Decision> advance(State& state, const Event& event) {
             (was_promised && recorder.decisions.size() != decided);
   } while (again);
   // When to look again by itself.
+  state.note_gangs();
   ask_for_wake(state, protection_ends, recorder);
   // What was only of use during this step is forgotten, as restore() does.
   state.settle();

@@ -31,21 +31,26 @@ int logistic_percent(int64_t x_milli) {
 }
 
 void Scores::learn(const JobSpec& spec, uint32_t count) {
-  const GpuRequest& gpu = spec.task.gpu;
+  if (spec.groups.empty()) return learn_tasks(spec.task, uint64_t{count} * std::max(spec.tasks_min, 1u));
+  for (const TaskGroup& group : spec.groups) {
+    if (group.tasks_max > 0) learn_tasks(group.task, uint64_t{count} * std::max(group.tasks_min, 1u));
+  }
+}
+
+void Scores::learn_tasks(const TaskRequest& task, uint64_t tasks) {
+  const GpuRequest& gpu = task.gpu;
   const bool whole = gpu.kind == SliceKind::whole;
   const int64_t milli = gpu.count == 0 ? 0 : whole ? kWholeGpu.count() : gpu.compute.count();
   if (gpu.count > 0 && milli == 0) return;  // by memory alone: another share of every type
-  const uint64_t tasks = uint64_t{count} * std::max(spec.tasks_min, 1u);
   jobs_ += tasks;
   for (Asked& asked : asked_) {
-    if (asked.gpus != gpu.count || asked.milli != milli || asked.cpu != spec.task.cpu.count() ||
+    if (asked.gpus != gpu.count || asked.milli != milli || asked.cpu != task.cpu.count() ||
         asked.type != gpu.type)
       continue;
     asked.jobs += tasks;
     return;
   }
-  if (asked_.size() < kAskedMost)
-    asked_.push_back({gpu.count, milli, spec.task.cpu.count(), gpu.type, tasks});
+  if (asked_.size() < kAskedMost) asked_.push_back({gpu.count, milli, task.cpu.count(), gpu.type, tasks});
 }
 
 void Scores::settle(const Capacity& capacity) {

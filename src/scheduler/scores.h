@@ -55,6 +55,7 @@ class Scores {
     // Processors that they ask for, ascending, each with the weight of those that ask for as much or less.
     std::vector<std::pair<int64_t, int64_t>> by_cpu;
   };
+  void learn_tasks(const TaskRequest& task, uint64_t tasks);
   struct Mix {
     int64_t elsewhere = 0;  // weight of what does not run on the type
     std::vector<Step> steps;

@@ -17,6 +17,7 @@
 #include "model/decision.h"
 #include "model/event.h"
 #include "scheduler/capacity.h"
+#include "scheduler/prediction.h"
 #include "scheduler/release_times.h"
 #include "scheduler/reservation_memory.h"
 #include "scheduler/waiting.h"
@@ -47,7 +48,9 @@ struct Job {
   Time started;       // of this attempt
   Time not_before;    // its begin time, or the end of the pause before a retry
   int64_t first = 0;  // the number of the event that put it first in its queue
+  Duration expected;  // run time, as it was thought when it was submitted (prediction.h)
   Time stop_time;     // of the first Stop of this attempt
+  Time stale_until;   // its gang is incomplete, and goes on until then; unset: it is not
   uint32_t failed_starts = 0;
   RetryPolicy retried;  // how often so far, by kind; the delay is not used
   QueueIndex queue = kRootQueue;
@@ -61,7 +64,8 @@ struct Job {
   std::optional<StopReason> stop_reason;  // of this attempt
   std::optional<JobState> failure;        // of the first task of this attempt that failed by itself
   std::optional<StopReason> requeued_for;
-  std::vector<Task> tasks;                 // by rank
+  std::vector<Task> tasks;     // of this attempt, in order of start: by rank, if it is not elastic
+  std::vector<uint32_t> left;  // ranks of an elastic job that were taken from it in this attempt
   uint32_t place_in_running = UINT32_MAX;  // in its queue's list
 
   bool is_waiting() const { return state == JobState::pending || state == JobState::held; }
@@ -86,6 +90,7 @@ struct Holding {
   std::vector<Slice> slices;  // not yet released
   std::vector<MilliGpu> charges;
   MilliGpu charge() const;
+  HostAmount host() const { return {cpu, memory}; }
   Footprint footprint() const { return {uid, node, slices, cpu, memory}; }
 };
 
@@ -162,6 +167,7 @@ class Table {
 struct Claim {
   JobId beneficiary;
   std::vector<TaskKey> victims;  // stopped for it
+  JobId moved_for;               // it is moved for that job, and waits for its new place; unset: it is not
   uint64_t waits_for = 0;        // leavings up to this number
 };
 
@@ -233,9 +239,11 @@ struct State {
   std::map<ArrayId, ArrayRecord> arrays;
   std::map<JobId, std::vector<JobId>> dependents;  // of a live job
   std::set<std::pair<Time, JobId>> begins;         // jobs whose begin time has not come
+  std::set<std::pair<Time, JobId>> stale;          // jobs that are stopped when their time has come
   std::map<uint32_t, uint32_t> jobs_of_user;       // live, by uid
   std::vector<Claim> claims;                       // in the order in which they were made
   EndedJobs ended;
+  Prediction prediction;
   Time wake;  // the armed timer; unset: none
 
   // Running preemptible jobs in the order in which they started; some that have gone, or started again.
@@ -244,6 +252,8 @@ struct State {
 
   // Jobs that this event may have brought to a turn: an end, a requeue, a stop. Empty between steps.
   std::set<JobId> attention;
+  // Whose tasks have changed since note_gangs(). Empty between steps.
+  std::vector<JobId> gangs_changed;
   // Counts jobs that became ready; not part of the digest.
   uint64_t times_ready = 0;
   uint32_t removed_gpus = 0;  // records that may go with their last task
@@ -300,10 +310,14 @@ struct State {
   // apply.cc: what decisions do
   void apply_start(const Start& start);
   void apply_stop(const Stop& stop);
+  bool goes_on_without(const Job& job, const Stop& stop) const;
+  Claim& claim_for(JobId beneficiary, JobId moved_for);
   void apply_requeue(const Requeue& requeue);
   void apply_end(const End& end);
   // bookkeeping.cc: waiting and holding
   void update_ready(Job& job);
+  bool may_grow(const Job& job) const;
+  void step_again(Job& job);
   MilliGpu leave_group(Job& job);  // the waiting charge that it takes along, not yet booked
   void stop_waiting(Job& job);
   void regroup_all();
@@ -314,6 +328,9 @@ struct State {
   void stop_staying(Holding& holding);
   void begin_to_leave(const TaskKey& key);
   void pass_begin_times();
+  void pass_stale_times();
+  void note_gangs();  // before anybody asks when to look again
+  void forget_stale(Job& job);
   Task* live_task(const TaskKey& key);
   void release_host(const TaskKey& key);
   void release_slices(const TaskKey& key, std::optional<GpuId> only);
@@ -322,6 +339,9 @@ struct State {
   void tell_dependents(JobId job);
   void dependency_changed(Job& job);
 };
+
+// Fewer tasks of the job run than it needs, and none has done its part.
+bool is_broken(const Job& job);
 
 // What one dependency says now: satisfied, not yet, or never.
 enum class DependencyStatus : uint8_t { satisfied, waiting, impossible };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "scheduler/task_step.h"
 
 namespace tranche::scheduler {
 namespace {
@@ -15,6 +16,22 @@ constexpr size_t kShapesLaidAside = 16;
 constexpr size_t kTouchedMost = 256;
 
 HeadKey head_of(const Group& group) { return head_key(group.key, group.jobs.front()); }
+
+HeadKey by_arrival(const Group& group) {
+  HeadKey key = head_of(group);
+  key.expected = 0;
+  return key;
+}
+
+void add_head(Queue& queue, const Group& group, GroupId id) {
+  queue.heads.emplace(head_of(group), id);
+  if (group.key.expected > 0) queue.heads_by_arrival.emplace(by_arrival(group), id);
+}
+
+void drop_head(Queue& queue, const Group& group) {
+  queue.heads.erase(head_of(group));
+  if (group.key.expected > 0) queue.heads_by_arrival.erase(by_arrival(group));
+}
 
 Gate gate_of(const Shape& shape) {
   return {shape.cpu, shape.host_memory, shape.compute, shape.gpu_count, shape.kind == SliceKind::whole};
@@ -62,7 +79,9 @@ uint64_t Waiting::KeyHash::operator()(const GroupKey& key) const {
   uint64_t hash = mix_bits(uint64_t{key.queue} << 32 | static_cast<uint32_t>(key.priority));
   hash = mix_bits(hash ^ static_cast<uint64_t>(key.first));
   hash = mix_bits(hash ^ static_cast<uint64_t>(key.time_limit));
-  hash = mix_bits(hash ^ static_cast<uint64_t>(key.grace) ^ uint64_t{key.preemptible} << 63);
+  hash = mix_bits(hash ^ static_cast<uint64_t>(key.grace) ^ uint64_t{key.preemptible} << 63 ^
+                  uint64_t{key.grows} << 62);
+  hash = mix_bits(hash ^ static_cast<uint64_t>(key.expected));
   return mix_bits(hash ^ key.capped_array.value() << 20 ^ key.shape);
 }
 
@@ -97,6 +116,15 @@ ShapeId Waiting::intern(const Shape& shape, const Capacity& capacity) {
   return id;
 }
 
+void Waiting::set_step(ShapeId id, std::shared_ptr<const TaskStep> step) {
+  ShapeRecord& record = shapes_[id];
+  record.charge = step->charge();
+  record.demand = step->demand();
+  record.host = step->host();
+  record.choices = step->choices();
+  record.step = std::move(step);
+}
+
 void Waiting::refresh_shapes(const Capacity& capacity) {
   for (uint32_t id = live_shapes_.next(0); id != BitSet::kNone; id = live_shapes_.next(id + 1))
     refresh_shape(id, capacity);
@@ -106,7 +134,9 @@ void Waiting::refresh_shape(ShapeId id, const Capacity& capacity) {
   ShapeRecord& record = shapes_[id];
   if (record.machine_version == capacity.machine_version()) return;
   record.choices = choices_for(record.shape, capacity);
-  record.charge = charge_at_least(record.shape, capacity, record.shape.tasks_min);
+  const Shape& shape = record.shape;
+  record.charge = record.demand = charge_at_least(shape, capacity, shape.tasks_min);
+  record.host = {MilliCpu(shape.cpu * shape.tasks_min), MiB(shape.host_memory * shape.tasks_min)};
   record.machine_version = capacity.machine_version();
   record.cache.clear();
 }
@@ -182,10 +212,10 @@ void Waiting::join(GroupId id, JobId job, int64_t aged, QueueTree& queues) {
   Queue& queue = queues.at(group.key.queue);
   const bool is_new = group.jobs.empty();
   const bool is_first = is_new || job < group.jobs.front();
-  if (!is_new && is_first) queue.heads.erase(head_of(group));
+  if (!is_new && is_first) drop_head(queue, group);
   group.jobs.insert(job);
   if (is_first) {
-    queue.heads.emplace(head_of(group), id);
+    add_head(queue, group, id);
     queues.heads_changed(group.key.queue);
     set_age(group, {aged, job, id});
   }
@@ -195,14 +225,14 @@ void Waiting::join(GroupId id, JobId job, int64_t aged, QueueTree& queues) {
 }
 
 void Waiting::take_job(Group& group, GroupId id, JobId job, QueueTree& queues) {
-  auto& heads = queues.at(group.key.queue).heads;
+  Queue& queue = queues.at(group.key.queue);
   const bool is_first = group.jobs.front() == job;
   if (is_first) {
-    heads.erase(head_of(group));
+    drop_head(queue, group);
     queues.heads_changed(group.key.queue);
   }
   group.jobs.erase(job);
-  if (is_first && !group.jobs.empty()) heads.emplace(head_of(group), id);
+  if (is_first && !group.jobs.empty()) add_head(queue, group, id);
 }
 
 void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {

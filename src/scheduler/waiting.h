@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -52,6 +53,8 @@ struct GroupKey {
   bool preemptible = true;
   int64_t time_limit = 0;
   int64_t grace = 0;
+  bool grows = false;    // runs already, and would take more
+  int64_t expected = 0;  // run time, where the policy tries the shortest first; else 0
   ArrayId capped_array;  // of an array that may run only so many at a time
   ShapeId shape = 0;
   bool operator==(const GroupKey&) const = default;
@@ -98,12 +101,17 @@ struct Offer {
 };
 Offer offer_of(const Capacity& capacity, NodeIndex node);
 
+class TaskStep;
+
 struct ShapeRecord {
   Shape shape;
   uint32_t groups = 0;  // zero: kept in case it comes again
   std::vector<ClassId> classes;
   std::vector<TypeChoice> choices;
   MilliGpu charge;                        // at least, for tasks_min tasks
+  HostAmount host;                        // of them
+  MilliGpu demand;                        // what the job may use in the end; the charge, if it is not elastic
+  std::shared_ptr<const TaskStep> step;   // of a job that is placed by it
   uint64_t machine_version = UINT64_MAX;  // that the two are of
   mutable ScoreCache cache;
   // Groups that are not parked, the one that has waited longest first (backfill.h).
@@ -130,6 +138,8 @@ class Waiting {
   const BitSet& live_shapes() const { return live_shapes_; }
   const BitSet& open() const { return open_; }
 
+  // The record of a shape that belongs to one job.
+  void set_step(ShapeId id, std::shared_ptr<const TaskStep> step);
   // Interns the shape; some time after its last group has gone it is forgotten.
   ShapeId intern(const Shape& shape, const Capacity& capacity);
   // The group of the key, made if there is none; it must get a job at once.
