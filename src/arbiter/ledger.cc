@@ -45,12 +45,29 @@ std::unique_ptr<LeasePage> LeasePage::map(int file) {
 LeasePage::~LeasePage() { ::munmap(slots_, TRANCHE_GUARD_PAGE_BYTES); }
 
 TaskLedger::TaskLedger(const wire::RegisterTask& request, std::unique_ptr<LeasePage> page)
-    : key_(request.key), uid_(request.uid), page_(std::move(page)) {
+    : key_(request.key),
+      uid_(request.uid),
+      held_by_driver_(request.held_by_driver != 0),
+      page_(std::move(page)) {
   gpus_.resize(std::min(request.gpu_count, wire::kMaxGpusPerTask));
   for (size_t i = 0; i < gpus_.size(); ++i) {
     std::memcpy(gpus_[i].uuid.data(), request.gpus[i].uuid, sizeof request.gpus[i].uuid);
     gpus_[i].limit = round_down(request.gpus[i].limit_bytes);
+    const uint64_t promised = round_down(request.guarantee_bytes[i]);
+    gpus_[i].promised = promised == 0 ? gpus_[i].limit : promised;
+    gpus_[i].guarantee = std::min(gpus_[i].promised, gpus_[i].limit);
   }
+}
+
+TaskLedger::~TaskLedger() {
+  for (const Gpu& gpu : gpus_) {
+    if (gpu.board != nullptr) gpu.board->leave(*this);
+  }
+}
+
+void TaskLedger::join(uint32_t gpu, Board& board) {
+  gpus_[gpu].board = &board;
+  board.enter(*this, gpu);
 }
 
 int TaskLedger::find(const uint8_t uuid[16]) const {
@@ -104,7 +121,7 @@ void TaskLedger::leave(uint32_t slot) {
 
 void TaskLedger::keep_used_only(uint32_t slot) {
   if (!has_slot(slot)) return;
-  for (uint32_t gpu = 0; gpu < gpus_.size(); ++gpu) take_unused(slot, gpu, UINT64_MAX);
+  for (uint32_t gpu = 0; gpu < gpus_.size(); ++gpu) take_unused_of(slot, gpu, UINT64_MAX);
 }
 
 std::vector<uint32_t> TaskLedger::adopt() {
@@ -161,7 +178,7 @@ uint64_t TaskLedger::give(uint32_t slot, uint32_t gpu, uint64_t bytes) {
   return 0;
 }
 
-uint64_t TaskLedger::take_unused(uint32_t slot, uint32_t gpu, uint64_t at_most) {
+uint64_t TaskLedger::take_unused_of(uint32_t slot, uint32_t gpu, uint64_t at_most) {
   uint64_t& word = page_->slot(slot).lease[gpu];
   uint64_t seen = load(word);
   for (int tries = 0; tries < kTries; ++tries) {
@@ -180,41 +197,87 @@ uint64_t TaskLedger::take_unused(uint32_t slot, uint32_t gpu, uint64_t at_most) 
 void TaskLedger::take_unused_of_others(uint32_t slot, uint32_t gpu, uint64_t wanted) {
   for (uint32_t other = 0; other < slots_.size() && wanted > 0; ++other) {
     if (other == slot || slots_[other].pid == 0) continue;
-    wanted -= take_unused(other, gpu, wanted);
+    wanted -= take_unused_of(other, gpu, wanted);
     if (wanted > 0) __atomic_store_n(&page_->slot(other).pressure, 1, __ATOMIC_RELEASE);
   }
 }
 
-bool TaskLedger::lease(uint32_t slot, uint32_t gpu, uint64_t need) {
-  Gpu& account = gpus_[gpu];
-  const uint64_t unused = slots_[slot].granted[gpu] - used(slot, gpu);
-  if (need > kMostUnits * kUnit) return ++account.denied, false;
-  const uint64_t wanted = round_up(need);
-  if (wanted <= unused) return true;
-  const uint64_t missing = wanted - unused;
-  const auto room = [&] { return account.limit - std::min(account.limit, account.granted); };
-  // Of a limit that was lowered, more may be granted than it has: that comes off first.
-  if (room() < missing) take_unused_of_others(slot, gpu, account.granted + missing - account.limit);
-  if (room() < missing) return ++account.denied, false;
-  const uint64_t chunk = std::max(missing, slots_[slot].next_chunk);
-  slots_[slot].next_chunk = std::min(slots_[slot].next_chunk * 2, kLargestChunk);
-  return give(slot, gpu, std::min(chunk, room())) >= missing;
+uint64_t TaskLedger::take_unused(uint32_t gpu, uint64_t at_most) {
+  uint64_t taken = 0;
+  for (uint32_t slot = 0; slot < slots_.size() && taken < at_most; ++slot) {
+    if (slots_[slot].pid != 0) taken += take_unused_of(slot, gpu, at_most - taken);
+  }
+  return taken;
 }
 
-void TaskLedger::set_limit(uint32_t gpu, uint64_t limit) {
-  gpus_[gpu].limit = round_down(limit);
-  for (uint32_t slot = 0; slot < slots_.size() && gpus_[gpu].granted > gpus_[gpu].limit; ++slot) {
-    if (slots_[slot].pid != 0) take_unused(slot, gpu, gpus_[gpu].granted - gpus_[gpu].limit);
+void TaskLedger::raise_pressure(uint32_t gpu) {
+  for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].pid == 0 || slots_[slot].granted[gpu] == 0) continue;
+    __atomic_store_n(&page_->slot(slot).pressure, 1, __ATOMIC_RELEASE);
   }
 }
 
+uint64_t TaskLedger::room(uint32_t gpu) const {
+  const Gpu& account = gpus_[gpu];
+  const uint64_t own = account.limit - std::min(account.limit, account.granted);
+  return account.board == nullptr ? own : std::min(own, account.board->room(*this, gpu));
+}
+
+Lease TaskLedger::refuse(Gpu& account, uint64_t missing) {
+  const bool promised = account.granted + missing <= account.guarantee;
+  if (promised && account.board != nullptr && account.board->lends_to_others(*this))
+    return ++account.waits, Lease::wait;
+  return ++account.denied, Lease::denied;
+}
+
+Lease TaskLedger::lease(uint32_t slot, uint32_t gpu, uint64_t need) {
+  Gpu& account = gpus_[gpu];
+  const uint64_t unused = slots_[slot].granted[gpu] - used(slot, gpu);
+  if (need > kMostUnits * kUnit) return ++account.denied, Lease::denied;
+  const uint64_t wanted = round_up(need);
+  if (wanted <= unused) return Lease::granted;
+  const uint64_t missing = wanted - unused;
+  if (room(gpu) < missing) {
+    // Of a limit that was lowered, more may be granted than it has: that comes off first.
+    const uint64_t beyond = account.granted - std::min(account.limit, account.granted);
+    take_unused_of_others(slot, gpu, beyond + missing - room(gpu));
+  }
+  // What was borrowed unused makes room only once all of it is back.
+  if (account.board != nullptr && room(gpu) < missing) take_unused_of_others(slot, gpu, UINT64_MAX);
+  if (account.board != nullptr && room(gpu) < missing) account.board->make_room(*this, gpu, missing);
+  if (room(gpu) < missing) return refuse(account, missing);
+  // Nothing is borrowed that nobody asked for.
+  const uint64_t promised = account.guarantee - std::min(account.guarantee, account.granted);
+  const uint64_t most = missing <= promised ? std::min(promised, room(gpu)) : room(gpu);
+  const uint64_t chunk = std::max(missing, slots_[slot].next_chunk);
+  slots_[slot].next_chunk = std::min(slots_[slot].next_chunk * 2, kLargestChunk);
+  return give(slot, gpu, std::min(chunk, most)) >= missing ? Lease::granted : Lease::denied;
+}
+
+void TaskLedger::set_limit(uint32_t gpu, uint64_t limit) {
+  Gpu& account = gpus_[gpu];
+  account.limit = round_down(limit);
+  account.guarantee = std::min(account.promised, account.limit);
+  if (account.granted > account.limit) take_unused(gpu, account.granted - account.limit);
+  if (account.board != nullptr) account.board->settle();
+}
+
 Usage TaskLedger::usage(uint32_t gpu) const {
-  Usage usage{gpus_[gpu].limit, 0, gpus_[gpu].granted, gpus_[gpu].denied, 0};
+  const Gpu& account = gpus_[gpu];
+  Usage usage;
+  usage.limit = account.limit;
+  usage.guarantee = account.guarantee;
+  usage.granted = account.granted;
+  usage.denied = account.denied;
+  usage.waits = account.waits;
   for (uint32_t slot = 0; slot < slots_.size(); ++slot) {
     if (slots_[slot].pid == 0) continue;
     usage.charged += used(slot, gpu);
     ++usage.processes;
   }
+  const uint64_t left = usage.limit - std::min(usage.limit, usage.charged);
+  usage.available = std::min(left, usage.granted - usage.charged + room(gpu));
+  if (account.board != nullptr) usage.owed = account.board->owed(*this, gpu);
   return usage;
 }
 

@@ -51,7 +51,8 @@ struct World {
   }
   // As the guard does, without a race.
   bool take(uint32_t slot, uint64_t bytes, uint32_t gpu = 0) {
-    if (used(slot, gpu) + bytes > granted(slot, gpu) && !ledger.lease(slot, gpu, bytes)) return false;
+    if (used(slot, gpu) + bytes > granted(slot, gpu) && ledger.lease(slot, gpu, bytes) != Lease::granted)
+      return false;
     EXPECT_LE(used(slot, gpu) + bytes, granted(slot, gpu)) << "what was leased is in the page";
     mine->slot(slot).lease[gpu] += bytes / TRANCHE_GUARD_UNIT;
     return true;
@@ -155,8 +156,8 @@ TEST(TaskLedger, IsTakenUpFromThePageAfterARestart) {
   EXPECT_EQ(next.adopt(), (std::vector<uint32_t>{first, second}));
   EXPECT_EQ(next.usage(0).charged, 50 * kMib);
   EXPECT_LE(next.usage(0).granted, 100 * kMib);
-  EXPECT_FALSE(next.lease(first, 0, 51 * kMib));
-  EXPECT_TRUE(next.lease(first, 0, 50 * kMib));
+  EXPECT_EQ(next.lease(first, 0, 51 * kMib), Lease::denied);
+  EXPECT_EQ(next.lease(first, 0, 50 * kMib), Lease::granted);
 }
 
 TEST(TaskLedger, RefusesMoreProcessesThanThePageHas) {
@@ -189,7 +190,7 @@ TEST(TaskLedgerProperties, HoldsUnderHonestAndHostileProcesses) {
       switch (random.below(hostile ? 6 : 4)) {
         case 0:
         case 1:
-          if (world.ledger.lease(slot, 0, bytes) && !hostile) {
+          if (world.ledger.lease(slot, 0, bytes) == Lease::granted && !hostile) {
             ASSERT_LE(world.used(slot) + bytes, world.granted(slot));
             world.mine->slot(slot).lease[0] += bytes / TRANCHE_GUARD_UNIT;
           }

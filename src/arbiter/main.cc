@@ -15,13 +15,15 @@
 #include <string>
 
 #include "arbiter/server.h"
+#include "base/service_ready.h"
 
 namespace tranche::arbiter {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: tranche-arbiter [--run-dir DIR] [--ready-fd N]\n"
-    "Keeps the ledger of device memory of tasks that share GPUs. Run as the daemon's user.\n";
+    "usage: tranche-arbiter [--run-dir DIR] [--ready-fd N] [--personal]\n"
+    "Keeps the ledger of device memory of tasks that share GPUs. Run as the daemon's user.\n"
+    "--personal: for the user's own programs, which need no root to be registered (tranche-courtesy).\n";
 
 volatile sig_atomic_t g_ended = 0;
 
@@ -45,7 +47,7 @@ void allow_many_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-int run(const std::string& run_folder, int ready_file) {
+int run(const std::string& run_folder, int ready_file, bool personal) {
   struct sigaction action {};
   action.sa_handler = [](int) { g_ended = 1; };
   ::sigaction(SIGTERM, &action, nullptr);
@@ -58,7 +60,8 @@ int run(const std::string& run_folder, int ready_file) {
                  path.c_str(), std::strerror(errno));
     return 1;
   }
-  Server server(std::move(control), ::geteuid(), run_folder + "/guard/contexts");
+  Server server(std::move(control), ::geteuid(), run_folder + "/guard/contexts", personal ? ::geteuid() : 0);
+  tell_service_manager_ready();
   if (ready_file >= 0) {
     static_cast<void>(!::write(ready_file, "ready\n", 6));
     ::close(ready_file);
@@ -74,17 +77,20 @@ int run(const std::string& run_folder, int ready_file) {
 int main(int argc, char** argv) {
   std::string run_folder = "/run/tranche";
   int ready_file = -1;
+  bool personal = false;
   const option options[] = {{"run-dir", required_argument, nullptr, 'r'},
                             {"ready-fd", required_argument, nullptr, 'f'},
+                            {"personal", no_argument, nullptr, 'p'},
                             {"help", no_argument, nullptr, 'h'},
                             {nullptr, 0, nullptr, 0}};
   for (int choice = 0; (choice = ::getopt_long(argc, argv, "h", options, nullptr)) != -1;) {
     if (choice == 'r') run_folder = optarg;
     if (choice == 'f') ready_file = std::atoi(optarg);
+    if (choice == 'p') personal = true;
     if (choice == 'h' || choice == '?') {
       std::fputs(tranche::arbiter::kUsage, choice == 'h' ? stdout : stderr);
       return choice == 'h' ? 0 : 2;
     }
   }
-  return tranche::arbiter::run(run_folder, ready_file);
+  return tranche::arbiter::run(run_folder, ready_file, personal);
 }

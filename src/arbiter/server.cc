@@ -16,14 +16,15 @@ namespace {
 
 // A user's processes, viewers included; beyond it connections are closed at once.
 constexpr uint32_t kMaxConnectionsOfUser = 8192;
+constexpr size_t kMaxBoards = 4096;        // GPUs and MIG instances, gone ones included
 constexpr size_t kMaxControlPeers = 8192;  // a shepherd a task, and the daemon
 
 // The struct in a packet over zeroes: what a newer peer adds is ignored, what an older lacks reads 0.
 template <class Message>
-bool decode(const ReceivedPacket& packet, Message& message) {
+bool decode(const ReceivedPacket& packet, Message& message, size_t least = sizeof(Message)) {
   message = Message{};
-  if (packet.size < static_cast<ssize_t>(sizeof message)) return false;
-  std::memcpy(&message, packet.bytes, sizeof message);
+  if (packet.size < static_cast<ssize_t>(least)) return false;
+  std::memcpy(&message, packet.bytes, std::min(sizeof message, static_cast<size_t>(packet.size)));
   return true;
 }
 
@@ -52,6 +53,38 @@ uint64_t measured_context(const std::string& path, const uint8_t* uuid) {
   return line == nullptr ? 0 : std::strtoull(line + at, nullptr, 10);
 }
 
+wire::UsageEntry usage_entry(const TaskLedger& ledger, uint32_t gpu, uint64_t id) {
+  const Usage usage = ledger.usage(gpu);
+  wire::UsageEntry entry{};
+  entry.header = {sizeof entry, wire::kArbiterProtocolVersion,
+                  static_cast<uint16_t>(wire::ArbiterKind::usage_entry), id};
+  entry.key = ledger.key();
+  std::memcpy(entry.uuid, ledger.uuid(gpu), sizeof entry.uuid);
+  entry.limit_bytes = usage.limit;
+  entry.charged_bytes = usage.charged;
+  entry.granted_bytes = usage.granted;
+  entry.denied = usage.denied;
+  entry.processes = usage.processes;
+  entry.gpu = gpu;
+  entry.guarantee_bytes = usage.guarantee;
+  entry.owed_bytes = usage.owed;
+  entry.held_by_driver = ledger.is_held_by_driver() ? 1 : 0;
+  entry.waits = usage.waits;
+  return entry;
+}
+
+int32_t error_of(Lease lease) {
+  switch (lease) {
+    case Lease::granted:
+      return 0;
+    case Lease::wait:
+      return EAGAIN;
+    case Lease::denied:
+      break;
+  }
+  return ENOMEM;
+}
+
 }  // namespace
 
 struct Server::Connection {
@@ -61,6 +94,11 @@ struct Server::Connection {
 };
 
 struct Server::Task {
+  Task(const wire::RegisterTask& request, std::unique_ptr<LeasePage> mapped, ReceivedPacket& packet)
+      : ledger(request, std::move(mapped)),
+        listener(std::move(packet.files[0])),
+        page(std::move(packet.files[1])) {}
+
   TaskLedger ledger;
   OwnedFile listener;
   OwnedFile page;
@@ -68,11 +106,12 @@ struct Server::Task {
   std::unordered_map<uint32_t, OwnedFile> processes;  // pidfds by slot
 };
 
-Server::Server(OwnedFile control, uint32_t daemon_uid, std::string contexts_file)
+Server::Server(OwnedFile control, uint32_t daemon_uid, std::string contexts_file, uint32_t registrar_uid)
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       control_(std::move(control)),
       daemon_uid_(daemon_uid),
-      contexts_file_(std::move(contexts_file)) {
+      contexts_file_(std::move(contexts_file)),
+      registrar_uid_(registrar_uid) {
   watch(control_.get(), [this](uint32_t) { accept_control(); });
 }
 
@@ -124,7 +163,7 @@ void Server::serve_control(int socket) {
     wire::MessageHeader header;
     std::memcpy(&header, packet.bytes, sizeof header);
     if (header.kind == static_cast<uint16_t>(wire::ArbiterKind::usage)) {
-      reply.entries = send_usage(socket, header.id);
+      reply.entries = send_usage(socket, packet);
     } else {
       reply.status = serve_request(socket, control_peers_.at(socket).second, packet);
     }
@@ -147,6 +186,8 @@ int32_t Server::serve_request(int, uint32_t uid, ReceivedPacket& packet) {
       return forget_task(packet);
     case wire::ArbiterKind::set_limit:
       return set_limit(packet);
+    case wire::ArbiterKind::set_board:
+      return set_board(packet);
     case wire::ArbiterKind::usage:
     case wire::ArbiterKind::reply:
     case wire::ArbiterKind::usage_entry:
@@ -157,16 +198,16 @@ int32_t Server::serve_request(int, uint32_t uid, ReceivedPacket& packet) {
 
 int32_t Server::register_task(uint32_t uid, ReceivedPacket& packet) {
   wire::RegisterTask request;
-  if (uid != 0) return EPERM;
-  if (!decode(packet, request) || request.gpu_count == 0 || request.gpu_count > wire::kMaxGpusPerTask) {
+  if (uid != 0 && uid != registrar_uid_) return EPERM;
+  if (!decode(packet, request, wire::kRegisterTaskFirstSize) || request.gpu_count == 0 ||
+      request.gpu_count > wire::kMaxGpusPerTask) {
     return EINVAL;
   }
   const Key key{request.key.job, request.key.rank, request.key.attempt};
   if (tasks_.contains(key)) return 0;  // its shepherd lost the connection, not we the task
   std::unique_ptr<LeasePage> page = LeasePage::map(packet.files[1].get());
   if (!packet.files[0] || page == nullptr) return EINVAL;
-  auto task = std::unique_ptr<Task>(new Task{
-      TaskLedger(request, std::move(page)), std::move(packet.files[0]), std::move(packet.files[1]), {}, {}});
+  auto task = std::make_unique<Task>(request, std::move(page), packet);
   Task& added = *task;
   for (uint32_t gpu = 0; gpu < added.ledger.gpu_count(); ++gpu) {
     added.ledger.note_context(gpu, measured_context(contexts_file_, added.ledger.uuid(gpu)));
@@ -181,6 +222,7 @@ int32_t Server::register_task(uint32_t uid, ReceivedPacket& packet) {
       added.ledger.leave(slot);
     }
   }
+  for (uint32_t gpu = 0; gpu < added.ledger.gpu_count(); ++gpu) join_board(added.ledger, gpu);
   watch(added.listener.get(), [this, &added](uint32_t) { accept_guard(added); });
   return 0;
 }
@@ -203,21 +245,36 @@ int32_t Server::set_limit(const ReceivedPacket& packet) {
   return 0;
 }
 
-uint32_t Server::send_usage(int socket, uint64_t id) {
+// A task with the whole GPU is not counted, and nobody shares with it.
+void Server::join_board(TaskLedger& ledger, uint32_t gpu) {
+  if (ledger.limit(gpu) == 0) return;
+  Uuid uuid;
+  std::memcpy(uuid.data(), ledger.uuid(gpu), uuid.size());
+  ledger.join(gpu, boards_[uuid]);
+}
+
+int32_t Server::set_board(const ReceivedPacket& packet) {
+  wire::SetBoard request;
+  if (!decode(packet, request)) return EINVAL;
+  Uuid uuid;
+  std::memcpy(uuid.data(), request.uuid, uuid.size());
+  if (!boards_.contains(uuid) && boards_.size() >= kMaxBoards) return EAGAIN;
+  boards_[uuid].set(request.usable_bytes, request.elsewhere_bytes);
+  return 0;
+}
+
+uint32_t Server::send_usage(int socket, const ReceivedPacket& packet) {
+  wire::UsageRequest request;
+  if (!decode(packet, request, sizeof(wire::MessageHeader))) return 0;
+  // What was given back since is taken first, so that nobody is told to give what it has given.
+  for (auto& [uuid, board] : boards_) board.settle();
+  const Key after{request.after.job, request.after.rank, request.after.attempt};
   uint32_t sent = 0;
-  for (const auto& [key, task] : tasks_) {
-    for (uint32_t gpu = 0; gpu < task->ledger.gpu_count(); ++gpu) {
-      const Usage usage = task->ledger.usage(gpu);
-      wire::UsageEntry entry{};
-      entry.header = {sizeof entry, wire::kArbiterProtocolVersion,
-                      static_cast<uint16_t>(wire::ArbiterKind::usage_entry), id};
-      entry.key = task->ledger.key();
-      std::memcpy(entry.uuid, task->ledger.uuid(gpu), sizeof entry.uuid);
-      entry.limit_bytes = usage.limit;
-      entry.charged_bytes = usage.charged;
-      entry.granted_bytes = usage.granted;
-      entry.denied = usage.denied;
-      entry.processes = usage.processes;
+  for (auto task = tasks_.lower_bound(after); task != tasks_.end(); ++task) {
+    const uint32_t first = task->first == after ? request.after_gpu + 1 : 0;
+    for (uint32_t gpu = first; gpu < task->second->ledger.gpu_count(); ++gpu) {
+      if (sent == wire::kUsagePage) return sent;
+      const wire::UsageEntry entry = usage_entry(task->second->ledger, gpu, request.header.id);
       if (!send_packet(socket, &entry, sizeof entry)) return sent;
       ++sent;
     }
@@ -316,7 +373,7 @@ bool Server::answer_lease(Task& task, const Connection& connection, const Receiv
     tranche_guard_lease lease;
     if (!decode(packet, lease) || connection.slot < 0) return false;
     const auto slot = static_cast<uint32_t>(connection.slot);
-    reply.status = task.ledger.lease(slot, request.gpu, lease.need_bytes) ? 0 : ENOMEM;
+    reply.status = error_of(task.ledger.lease(slot, request.gpu, lease.need_bytes));
   } else if (request.header.kind == TRANCHE_GUARD_CONTEXT) {
     tranche_guard_context context;
     if (!decode(packet, context)) return false;
@@ -328,6 +385,7 @@ bool Server::answer_lease(Task& task, const Connection& connection, const Receiv
   reply.processes = usage.processes;
   reply.limit_bytes = usage.limit;
   reply.charged_bytes = usage.charged;
+  reply.available_bytes = usage.available;
   return send_packet(connection.socket.get(), &reply, sizeof reply);
 }
 

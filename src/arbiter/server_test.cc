@@ -10,8 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #include "base/random.h"
 
@@ -68,15 +70,18 @@ class ArbiterServer : public testing::Test {
     return ::recv(shepherd_.get(), &answer, sizeof answer, MSG_DONTWAIT) > 0 ? answer.status : -1;
   }
 
-  int32_t register_task(uint64_t limit) {
+  int32_t register_task(uint64_t limit, uint64_t job = 5, uint64_t guarantee = 0,
+                        const Listener* at = nullptr, const OwnedFile* leases = nullptr) {
     wire::RegisterTask request{};
     request.header = {sizeof request, 1, static_cast<uint16_t>(wire::ArbiterKind::register_task), 1};
-    request.key = {5, 0, 1};
+    request.key = {job, 0, 1};
+    request.guarantee_bytes[0] = guarantee;
     request.uid = 2001;
     request.gpu_count = 1;
     request.gpus[0].uuid[0] = 9;
     request.gpus[0].limit_bytes = limit;
-    const int files[2] = {task_.file.get(), page_.get()};
+    const int files[2] = {(at == nullptr ? task_ : *at).file.get(),
+                          (leases == nullptr ? page_ : *leases).get()};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof files)] = {};
     iovec part{&request, sizeof request};
     msghdr message{};
@@ -148,6 +153,65 @@ TEST_F(ArbiterServer, GrantsToWhoComesThroughTheTasksSocket) {
   use(welcome.slot, 100 * kMebibyte);
   EXPECT_EQ(lease(guard, TRANCHE_GUARD_UNIT), ENOMEM);
   EXPECT_EQ(charged(guard), 100 * kMebibyte);
+}
+
+// More tasks than a socket holds rows of: read page by page, each once, in order.
+TEST_F(ArbiterServer, TellsItsWholeLedgerPageByPage) {
+  constexpr uint64_t kTasks = 700;
+  for (uint64_t job = 1; job <= kTasks; ++job) ASSERT_EQ(register_task(kMebibyte, job), 0);
+  wire::UsageRequest question{};
+  std::vector<uint64_t> jobs;
+  int pages = 0;
+  for (uint32_t entries = wire::kUsagePage; entries == wire::kUsagePage; ++pages) {
+    question.header = {sizeof question, 1, static_cast<uint16_t>(wire::ArbiterKind::usage), 9};
+    ASSERT_GT(::send(shepherd_.get(), &question, sizeof question, 0), 0);
+    serve();
+    wire::UsageEntry entry{};
+    ssize_t size = 0;
+    while ((size = ::recv(shepherd_.get(), &entry, sizeof entry, MSG_DONTWAIT)) ==
+           static_cast<ssize_t>(sizeof entry)) {
+      jobs.push_back(entry.key.job);
+      question.after = entry.key;
+      question.after_gpu = entry.gpu;
+    }
+    ASSERT_EQ(size, static_cast<ssize_t>(sizeof(wire::ArbiterReply)));
+    wire::ArbiterReply answer{};
+    std::memcpy(&answer, &entry, sizeof answer);
+    entries = answer.entries;
+    ASSERT_LT(pages, 20);
+  }
+  ASSERT_EQ(jobs.size(), kTasks);
+  EXPECT_TRUE(std::is_sorted(jobs.begin(), jobs.end()));
+  EXPECT_EQ(jobs.back(), kTasks);
+}
+
+// A newcomer's promise is waited for in the guard, never refused, while another task borrows it.
+TEST_F(ArbiterServer, LendsOnWhatTheBoardHasAndTellsTheNewcomerToWait) {
+  wire::SetBoard board{};
+  board.header = {sizeof board, 1, static_cast<uint16_t>(wire::ArbiterKind::set_board), 3};
+  board.uuid[0] = 9;
+  board.usable_bytes = 100 * kMebibyte;
+  ASSERT_GT(::send(shepherd_.get(), &board, sizeof board, 0), 0);
+  ASSERT_EQ(reply(), 0);
+  ASSERT_EQ(register_task(100 * kMebibyte, 5, 20 * kMebibyte), 0);
+  const OwnedFile borrower = task_.connect();
+  const tranche_guard_welcome welcome = hello(borrower);
+  ASSERT_EQ(lease(borrower, 90 * kMebibyte), 0);
+  use(welcome.slot, 90 * kMebibyte);
+  Listener other;
+  const OwnedFile other_page(::memfd_create("page", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(other_page.get(), TRANCHE_GUARD_PAGE_BYTES), 0);
+  ASSERT_EQ(::fcntl(other_page.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  ASSERT_EQ(register_task(60 * kMebibyte, 6, 0, &other, &other_page), 0);
+  const OwnedFile owner = other.connect();
+  ASSERT_EQ(hello(owner).gpus[0].limit_bytes, 60 * kMebibyte);
+  EXPECT_EQ(lease(owner, 10 * kMebibyte), 0);
+  EXPECT_EQ(lease(owner, 60 * kMebibyte), EAGAIN);
+  EXPECT_EQ(lease(borrower, 20 * kMebibyte), ENOMEM);
+  EXPECT_EQ(lease(owner, 61 * kMebibyte), ENOMEM) << "beyond its own limit there is nothing to wait for";
+  auto page = LeasePage::map(page_.get());
+  page->slot(welcome.slot - 1).lease[0] -= 60 * kMebibyte / TRANCHE_GUARD_UNIT;
+  EXPECT_EQ(lease(owner, 60 * kMebibyte), 0);
 }
 
 TEST_F(ArbiterServer, GivesBackWhatAKilledProcessHeld) {

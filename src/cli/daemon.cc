@@ -15,6 +15,12 @@ Daemon::Daemon(const std::string& socket_path, Duration timeout)
 
 Result<std::string> Daemon::get(std::string_view target) { return body_of(client_.request("GET", target)); }
 
+Result<HttpReply> Daemon::get_reply(std::string_view target, const HttpHeaders& headers) {
+  TRY_ASSIGN(HttpReply reply, client_.request("GET", target, headers));
+  if (reply.status < 200 || reply.status > 299) return fail(error_of(reply));
+  return reply;
+}
+
 Result<std::string> Daemon::post(std::string_view target, std::string_view body, HttpHeaders headers) {
   if (!body.empty() && find_header(headers, "Content-Type") == nullptr) {
     headers.push_back({"Content-Type", "application/json"});

@@ -22,6 +22,8 @@ class Daemon {
 
   // The body of a successful answer.
   Result<std::string> get(std::string_view target);
+  // The whole of a successful answer, for those who look at its headers.
+  Result<HttpReply> get_reply(std::string_view target, const HttpHeaders& headers);
   Result<std::string> post(std::string_view target, std::string_view body = {}, HttpHeaders headers = {});
 
   template <class Answer>

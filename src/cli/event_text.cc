@@ -68,15 +68,16 @@ std::string text_of(const JobSubmitted& event, const GpuNames&) {
   if (!event.array.indices.empty()) text += ", array of " + std::to_string(event.array.indices.size());
   return text + ", limit " + format_duration(spec.time_limit);
 }
-std::string text_of(const JobCancelled& event, const GpuNames&) {
-  return job_of(event.job) + " by " + name(event.by);
+// "job 7 by ada", "jobs 7-9 by ada".
+template <class Change>
+std::string change_text(const Change& event) {
+  if (event.more == 0) return job_of(event.job) + " by " + name(event.by);
+  const uint64_t first = event.job.value();
+  return "jobs " + std::to_string(first) + "-" + std::to_string(first + event.more) + " by " + name(event.by);
 }
-std::string text_of(const JobHeld& event, const GpuNames&) {
-  return job_of(event.job) + " by " + name(event.by);
-}
-std::string text_of(const JobReleased& event, const GpuNames&) {
-  return job_of(event.job) + " by " + name(event.by);
-}
+std::string text_of(const JobCancelled& event, const GpuNames&) { return change_text(event); }
+std::string text_of(const JobHeld& event, const GpuNames&) { return change_text(event); }
+std::string text_of(const JobReleased& event, const GpuNames&) { return change_text(event); }
 std::string text_of(const JobUpdated& event, const GpuNames&) {
   std::string text = job_of(event.job) + " by " + name(event.by);
   if (event.time_limit) text += ", limit " + format_duration(*event.time_limit);

@@ -34,9 +34,13 @@ std::string forecast_text(const Forecast& forecast, Time now) {
 
 std::string explanation_text(const Explanation& explanation, Time now) {
   std::string text = "Why          " + printable(with_local_times(explanation.reason)) + "\n";
-  text += "Proof        " + std::string(to_string(explanation.proof.kind));
-  if (!explanation.proof.queue.empty()) text += ", queue " + printable(explanation.proof.queue);
-  text += "\n";
+  // A job that runs, or starts with the next decision, waits for nothing.
+  const bool waits = explanation.proof.kind != ProofKind::none;
+  if (waits) {
+    text += "Proof        " + std::string(to_string(explanation.proof.kind));
+    if (!explanation.proof.queue.empty()) text += ", queue " + printable(explanation.proof.queue);
+    text += "\n";
+  }
   const std::string blockers = blockers_text(explanation.proof);
   if (!blockers.empty()) {
     text += std::string("Waits for    ") + (explanation.proof.blockers.size() == 1 ? "job " : "jobs ") +
@@ -44,7 +48,7 @@ std::string explanation_text(const Explanation& explanation, Time now) {
   }
   if (explanation.proof.until.is_set())
     text += "Until        " + local_time_text(explanation.proof.until) + "\n";
-  const std::string forecast = forecast_text(explanation.forecast, now);
+  const std::string forecast = waits ? forecast_text(explanation.forecast, now) : std::string();
   if (!forecast.empty()) text += "Expected     " + forecast + "\n";
   for (const std::string& help : explanation.helps)
     text += "Would help   " + printable(with_local_times(help)) + "\n";

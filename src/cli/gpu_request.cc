@@ -40,6 +40,21 @@ Result<void> parse_gpu_amount(std::string_view text, GpuRequest& gpu) {
   return {};
 }
 
+// "20G", or "10G..20G": guaranteed, and up to.
+Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu) {
+  const size_t dots = text.find("..");
+  TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(text.substr(0, dots)));
+  if (gpu.memory.count() == 0) return invalid("--gpu-mem: write the memory that it needs, such as 20G");
+  if (dots == std::string::npos) return {};
+  TRY_OPTION(gpu.memory_limit, "--gpu-mem", parse_memory(text.substr(dots + 2)));
+  if (gpu.memory_limit < gpu.memory) {
+    return invalid("--gpu-mem: " + in_quotes(text) +
+                   " allows less than it guarantees; write the guarantee first, such as 10G..20G");
+  }
+  if (gpu.memory_limit == gpu.memory) gpu.memory_limit = MiB();
+  return {};
+}
+
 }  // namespace
 
 Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
@@ -80,13 +95,7 @@ Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
   }
   gpu.kind = SliceKind::fraction;
   if (memory != nullptr) {
-    if (memory->find("..") != std::string::npos) {
-      return fail(ErrorCode::not_available_yet,
-                  "--gpu-mem A..B is not available yet; write the memory that it needs at most, such as "
-                  "--gpu-mem 20G");
-    }
-    TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(*memory));
-    if (gpu.memory.count() == 0) return invalid("--gpu-mem: write the memory that it needs, such as 20G");
+    TRY(parse_gpu_memory(*memory, gpu));
   }
   if (compute != nullptr) {
     TRY_OPTION(gpu.compute, "--gpu-compute", parse_percent(*compute));

@@ -1,4 +1,5 @@
-// cancel, hold and release: one request a job, each answered or refused for itself.
+// cancel, hold and release: one request a job, each answered or refused for itself; and one for an array as a
+// whole, so that none of its elements starts meanwhile. requeue: one a job.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,7 @@
 #include "cli/job_ids.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/quantity_text.h"
 #include "cli/daemon.h"
@@ -109,6 +110,8 @@ class Finder {
   }
 
   std::vector<api::JobDetail> take() { return std::move(found_); }
+  // Ids of arrays that were found as one.
+  const std::set<uint64_t>& arrays() const { return arrays_; }
 
  private:
   Result<api::JobDetail> get(uint64_t job) { return daemon_.get_as<api::JobDetail>(job_target(job)); }
@@ -122,6 +125,7 @@ class Finder {
   Result<void> find_submission(uint64_t id) {
     TRY_ASSIGN(api::JobDetail job, get(id));
     const bool whole_array = bare_ == BareArray::kWhole && is_element_of(job, id);
+    if (bare_ == BareArray::kAsOne && is_element_of(job, id)) arrays_.insert(id);
     add(std::move(job));
     // Elements have consecutive ids from the array's own.
     for (uint64_t next = id + 1; whole_array && next < id + kReferencedJobsMax; ++next) {
@@ -207,7 +211,18 @@ class Finder {
   const Session& session_;
   BareArray bare_;
   std::vector<api::JobDetail> found_;
+  std::set<uint64_t> arrays_;
 };
+
+Result<void> find_all(Finder& finder, std::span<const std::string> words) {
+  std::vector<JobReference> references;
+  for (const std::string& word : words) {
+    TRY_ASSIGN(const std::vector<JobReference> named, parse_job_references(word));
+    references.insert(references.end(), named.begin(), named.end());
+  }
+  for (const JobReference& reference : references) TRY(finder.find(reference));
+  return {};
+}
 
 }  // namespace
 
@@ -240,14 +255,22 @@ Result<std::vector<JobReference>> parse_job_references(std::string_view text) {
 
 Result<std::vector<api::JobDetail>> find_jobs(Daemon& daemon, const Session& session,
                                               std::span<const std::string> words, BareArray bare) {
-  std::vector<JobReference> references;
-  for (const std::string& word : words) {
-    TRY_ASSIGN(const std::vector<JobReference> named, parse_job_references(word));
-    references.insert(references.end(), named.begin(), named.end());
-  }
   Finder finder(daemon, session, bare);
-  for (const JobReference& reference : references) TRY(finder.find(reference));
+  TRY(find_all(finder, words));
   return finder.take();
+}
+
+Result<std::vector<JobTarget>> find_targets(Daemon& daemon, const Session& session,
+                                            std::span<const std::string> words) {
+  Finder finder(daemon, session, BareArray::kAsOne);
+  TRY(find_all(finder, words));
+  std::vector<JobTarget> targets;
+  for (api::JobDetail& job : finder.take()) {
+    const bool of_whole = job.array && finder.arrays().contains(job.array->first.value());
+    if (of_whole && job.array->first != job.job) continue;
+    targets.push_back({std::move(static_cast<api::JobSummary&>(job)), of_whole});
+  }
+  return targets;
 }
 
 Result<api::JobDetail> find_job(Daemon& daemon, const Session& session, const std::string& word) {

@@ -30,12 +30,21 @@ struct JobReference {
 // One word into the jobs that it names, in its order.
 Result<std::vector<JobReference>> parse_job_references(std::string_view text);
 
-// What a bare array id means: its first element, or every element of it.
-enum class BareArray : unsigned char { kFirst, kWhole };
+// What a bare array id means: its first element, every element of it, or the array as one thing, of which its
+// first element is found.
+enum class BareArray : unsigned char { kFirst, kWhole, kAsOne };
 
 // All words into existing jobs, each once, in order. Asks the daemon about elements, arrays and @.
 Result<std::vector<api::JobDetail>> find_jobs(Daemon& daemon, const Session& session,
                                               std::span<const std::string> words, BareArray bare);
+// A job, or an array of which `job` is an element.
+struct JobTarget {
+  api::JobSummary job;
+  bool whole_array = false;
+};
+// The same with arrays as they were named; elements of an array that is named as a whole are left out.
+Result<std::vector<JobTarget>> find_targets(Daemon& daemon, const Session& session,
+                                            std::span<const std::string> words);
 // Exactly one job.
 Result<api::JobDetail> find_job(Daemon& daemon, const Session& session, const std::string& word);
 

@@ -19,7 +19,10 @@ struct FetchedJobs {
 // Follows the cursors of `target` until `enough` jobs are there.
 Result<FetchedJobs> fetch_jobs(Daemon& daemon, const std::string& target, size_t enough);
 
-// Their columns, those of the user `me` highlighted.
+// All jobs of `target` as a table, page by page, in the form that is quick to read; no JSON of them exists.
+// Those of the user `me` are highlighted.
+Result<Table> fetch_job_table(Daemon& daemon, const std::string& target, uid_t me, Time now);
+// The same of jobs that are at hand.
 Table job_table(const std::vector<api::JobSummary>& jobs, uid_t me, Time now);
 
 }  // namespace tranche::cli

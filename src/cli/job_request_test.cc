@@ -93,7 +93,13 @@ TEST(JobRequest, GpuMistakes) {
   EXPECT_NE(refused({"-G", "0", "--gpu-mem", "2G"}).find("0 GPUs"), std::string::npos);
   EXPECT_NE(refused({"--gpu-compute", "30"}).find("such as 30%"), std::string::npos);
   EXPECT_NE(refused({"--gpu-compute", "101%"}).find("between 0.1% and 100%"), std::string::npos);
-  EXPECT_NE(refused({"--gpu-mem", "10G..20G"}).find("not available yet"), std::string::npos);
+  const GpuRequest burst = *accepted({"--gpu-mem", "10G..20G"}).gpu;
+  EXPECT_EQ(burst.memory, MiB(10 * 1024));
+  EXPECT_EQ(burst.memory_limit, MiB(20 * 1024));
+  EXPECT_EQ(accepted({"--gpu-mem", "10G..10G"}).gpu->memory_limit, MiB()) << "no burst";
+  EXPECT_NE(refused({"--gpu-mem", "20G..10G"}).find("less than it guarantees"), std::string::npos);
+  for (const char* text : {"10G..", "..20G", "10G...20G", "10G..20G..30G", "0..20G"})
+    refused({"--gpu-mem", text});
   EXPECT_NE(refused({"--gpu-mem", "20GB"}).find("--gpu-mem: "), std::string::npos);
 }
 

@@ -10,10 +10,11 @@
 namespace tranche::cli {
 namespace {
 
-std::string share_text(MilliGpu compute, MiB memory) {
+std::string share_text(MilliGpu compute, MiB memory, MiB memory_limit) {
   std::string text;
   if (compute.count() > 0) text = format_thousandths(compute.count());
   if (memory.count() > 0) text += (text.empty() ? "" : "+") + format_memory(memory);
+  if (memory_limit > memory) text += ".." + format_memory(memory_limit);
   return text;
 }
 
@@ -26,7 +27,7 @@ std::string gpu_text(const api::JobSummary& job) {
   if (gpu.kind == SliceKind::whole) {
     text = std::to_string(gpu.count);
   } else {
-    text = share_text(gpu.compute, gpu.memory);
+    text = share_text(gpu.compute, gpu.memory, gpu.memory_limit);
     if (gpu.count > 1) text = std::to_string(gpu.count) + "x" + text;
   }
   if (!gpu.type.empty()) text.insert(0, gpu.type + ":");
@@ -38,7 +39,8 @@ std::string gpu_text(const api::JobSummary& job) {
 
 std::string slice_text(const api::SliceRow& slice) {
   if (slice.kind == SliceKind::whole) return "whole";
-  return share_text(slice.compute, slice.memory) + " " + std::string(to_string(slice.tier));
+  return share_text(slice.compute, slice.memory, slice.memory_limit.value_or(MiB())) + " " +
+         std::string(to_string(slice.tier));
 }
 
 std::string indices_text(std::span<const uint32_t> indices) {
@@ -84,6 +86,7 @@ std::string local_time_text(Time time) {
 
 std::string with_local_times(std::string_view sentence) {
   constexpr std::string_view kShape = "0000-00-00 00:00:00 UTC";  // as the scheduler writes them
+  if (sentence.find(kShape.substr(kShape.size() - 4)) == std::string_view::npos) return std::string(sentence);
   const auto has_shape = [&](std::string_view text) {
     for (size_t i = 0; i < kShape.size(); ++i) {
       const bool fits = kShape[i] == '0' ? text[i] >= '0' && text[i] <= '9' : text[i] == kShape[i];

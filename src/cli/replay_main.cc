@@ -149,7 +149,7 @@ std::string caveats(const replay::RecordedHistory& history) {
   say(history.cancelled_running,
       " jobs were cancelled while they ran: taken to end by themselves after that work");
   say(history.unfinished, " jobs still ran when the record ends: taken to work just until then");
-  say(history.never_ran, " jobs never ran: taken to need their time limit");
+  say(history.unknown_work, " jobs never ran, or never to an end: taken to need their time limit");
   return text;
 }
 

@@ -54,16 +54,6 @@ std::vector<size_t> narrowed(const std::vector<Table::Column>& columns, std::vec
   return widths;
 }
 
-void append_cell(std::string& line, const Look& look, const Table::Cell& cell, size_t width, bool right,
-                 bool last) {
-  const std::string text = fit_width(cell.text, width);
-  const size_t padding = width - std::min(width, display_width(text));
-  if (right) line.append(padding, ' ');
-  line += styled(look, cell.style, text);
-  if (!right && !last) line.append(padding, ' ');
-  if (!last) line.append(kGap, ' ');
-}
-
 }  // namespace
 
 std::string styled(const Look& look, Style style, std::string_view text) {
@@ -73,25 +63,42 @@ std::string styled(const Look& look, Style style, std::string_view text) {
 
 void Table::add(std::vector<Cell> cells, Style row_style) {
   TRANCHE_ASSERT(cells.size() == columns_.size());
-  for (Cell& cell : cells) {
-    cell.text = printable(cell.text);
-    if (cell.style == Style::kPlain) cell.style = row_style;
+  for (const Cell& cell : cells) {
+    const size_t begin = text_.size();
+    append_printable(text_, cell.text);
+    const size_t size = text_.size() - begin;
+    const size_t width = display_width(std::string_view(text_).substr(begin));
+    cells_.push_back({begin, static_cast<uint32_t>(size), static_cast<uint32_t>(width),
+                      cell.style == Style::kPlain ? row_style : cell.style});
   }
-  rows_.push_back(std::move(cells));
 }
 
-std::vector<size_t> Table::widths(const Look& look, bool titles) const {
+Table::Layout Table::layout(const Look& look, bool titles) const {
+  Layout layout;
   std::vector<size_t> widths(columns_.size(), 0);
+  for (size_t i = 0; i < columns_.size() && titles; ++i) widths[i] = display_width(columns_[i].title);
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    size_t& width = widths[i % columns_.size()];
+    width = std::max<size_t>(width, cells_[i].width);
+  }
+  layout.width = widths;
+  if (look.width != 0) {
+    layout.width = narrowed(columns_, widths, look.width);
+    while (total_width(layout.width) > look.width && leave_one_out(widths)) {
+      layout.width = narrowed(columns_, widths, look.width);
+    }
+  }
+  // No line is longer than the terminal: the last column that has room may be cut.
+  size_t left = look.width == 0 ? SIZE_MAX : look.width;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    if (titles) widths[i] = display_width(columns_[i].title);
-    for (const std::vector<Cell>& row : rows_) widths[i] = std::max(widths[i], display_width(row[i].text));
+    size_t& width = layout.width[i];
+    if (left == 0) width = 0;
+    if (width == 0) continue;
+    width = std::min(width, left);
+    left -= std::min(left, width + kGap);
+    layout.shown = i + 1;
   }
-  if (look.width == 0) return widths;
-  std::vector<size_t> narrow = narrowed(columns_, widths, look.width);
-  while (total_width(narrow) > look.width && leave_one_out(widths)) {
-    narrow = narrowed(columns_, widths, look.width);
-  }
-  return narrow;
+  return layout;
 }
 
 // A column of no cells is not shown.
@@ -106,29 +113,56 @@ bool Table::leave_one_out(std::vector<size_t>& widths) const {
   return true;
 }
 
-std::string Table::render(const Look& look, bool titles) const {
-  std::vector<size_t> width = widths(look, titles);
-  const auto append_row = [&](std::string& out, const std::vector<Cell>& row) {
-    size_t left = look.width == 0 ? SIZE_MAX : look.width;
-    for (size_t i = 0; i < row.size() && left > 0; ++i) {
-      if (width[i] == 0) continue;
-      const size_t cells = std::min(width[i], left);
-      const bool last = std::all_of(width.begin() + static_cast<ptrdiff_t>(i) + 1, width.end(),
-                                    [](size_t next) { return next == 0; });
-      append_cell(out, look, row[i], cells, columns_[i].right, last || cells + kGap >= left);
-      left -= std::min(left, cells + kGap);
-    }
-    // Empty last cells leave no spaces behind, and no line is longer than the terminal.
-    while (out.ends_with(' ')) out.pop_back();
-    out += '\n';
-  };
-  std::string out;
-  if (titles) {
-    std::vector<Cell> row;
-    for (const Column& column : columns_) row.push_back({column.title, Style::kDim});
-    append_row(out, row);
+namespace {
+
+void append_cell(std::string& out, const Look& look, Style style, std::string_view text) {
+  if (look.colour && style != Style::kPlain) {
+    out += styled(look, style, text);
+  } else {
+    out += text;
   }
-  for (const std::vector<Cell>& row : rows_) append_row(out, row);
+}
+
+// Empty last cells leave no spaces behind.
+void end_line(std::string& out) {
+  while (out.ends_with(' ')) out.pop_back();
+  out += '\n';
+}
+
+}  // namespace
+
+void Table::append_titles(std::string& out, const Look& look, const Layout& layout) const {
+  Table titles(columns_);
+  std::vector<Cell> row;
+  for (const Column& column : columns_) row.push_back({column.title, Style::kDim});
+  titles.add(std::move(row));
+  titles.append_row(out, look, layout, titles.cells_.data());
+}
+
+void Table::append_row(std::string& out, const Look& look, const Layout& layout, const ShownCell* row) const {
+  for (size_t i = 0; i < layout.shown; ++i) {
+    const size_t width = layout.width[i];
+    if (width == 0) continue;
+    const bool last = i + 1 == layout.shown;
+    const size_t padding = width - std::min<size_t>(width, row[i].width);
+    if (columns_[i].right) out.append(padding, ' ');
+    const std::string_view text = text_of(row[i]);
+    if (row[i].width > width) {
+      append_cell(out, look, row[i].style, fit_width(text, width));
+    } else {
+      append_cell(out, look, row[i].style, text);
+    }
+    if (!last) out.append((columns_[i].right ? 0 : padding) + kGap, ' ');
+  }
+  end_line(out);
+}
+
+std::string Table::render(const Look& look, bool titles) const {
+  const Layout room = layout(look, titles);
+  std::string out;
+  out.reserve(text_.size() + cells_.size() * (kGap + 2));
+  if (titles) append_titles(out, look, room);
+  for (size_t i = 0; i < cells_.size(); i += columns_.size()) append_row(out, look, room, &cells_[i]);
   return out;
 }
 

@@ -2,6 +2,7 @@
 // wrapped: what has no room is shortened, then left out, then cut.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,17 +33,35 @@ class Table {
 
   // One cell a column. A row's style holds for its plain cells.
   void add(std::vector<Cell> cells, Style row_style = Style::kPlain);
-  bool empty() const { return rows_.empty(); }
+  bool empty() const { return cells_.empty(); }
 
   // Lines with newlines; the title line first if `titles`.
   std::string render(const Look& look, bool titles = true) const;
 
  private:
-  std::vector<size_t> widths(const Look& look, bool titles) const;
+  // Small, since a list may have 10,000 rows; the text lies in text_.
+  struct ShownCell {
+    size_t begin = 0;
+    uint32_t size = 0;
+    uint32_t width = 0;  // of it, on the terminal
+    Style style = Style::kPlain;
+  };
+  // How wide each column is, 0: left out, and how much of it has room.
+  struct Layout {
+    std::vector<size_t> width;
+    size_t shown = 0;  // columns that have any room
+  };
+  std::string_view text_of(const ShownCell& cell) const {
+    return std::string_view(text_).substr(cell.begin, cell.size);
+  }
+  Layout layout(const Look& look, bool titles) const;
   bool leave_one_out(std::vector<size_t>& widths) const;
+  void append_titles(std::string& out, const Look& look, const Layout& layout) const;
+  void append_row(std::string& out, const Look& look, const Layout& layout, const ShownCell* row) const;
 
   std::vector<Column> columns_;
-  std::vector<std::vector<Cell>> rows_;
+  std::vector<ShownCell> cells_;  // row after row
+  std::string text_;              // of all cells, printable
 };
 
 }  // namespace tranche::cli

@@ -55,7 +55,7 @@ void append_json_escape(std::string& out, uint32_t point) {
   for (int shift = 12; shift >= 0; shift -= 4) out += kHex[point >> shift & 15];
 }
 
-void append_printable(std::string& out, std::string_view bytes, const Utf8Character& character) {
+void append_character(std::string& out, std::string_view bytes, const Utf8Character& character) {
   if (character.point == '\n' && character.is_valid) {
     out += "\\n";
   } else if (character.point == '\t' && character.is_valid) {
@@ -67,16 +67,28 @@ void append_printable(std::string& out, std::string_view bytes, const Utf8Charac
   }
 }
 
+// What nearly all text is: a character a byte, a cell each, nothing to escape.
+bool is_plain(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
 }  // namespace
+
+void append_printable(std::string& out, std::string_view text) {
+  if (is_plain(text)) {
+    out += text;
+    return;
+  }
+  while (!text.empty()) {
+    const Utf8Character character = first_character(text);
+    append_character(out, text.substr(0, character.size), character);
+    text.remove_prefix(character.size);
+  }
+}
 
 std::string printable(std::string_view text) {
   std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
-    const Utf8Character character = first_character(text);
-    append_printable(out, text.substr(0, character.size), character);
-    text.remove_prefix(character.size);
-  }
+  append_printable(out, text);
   return out;
 }
 
@@ -104,6 +116,7 @@ std::string safe_json(std::string_view document) {
 }
 
 size_t display_width(std::string_view text) {
+  if (is_plain(text)) return text.size();
   size_t width = 0;
   while (!text.empty()) {
     const Utf8Character character = first_character(text);

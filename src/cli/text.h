@@ -15,6 +15,9 @@ namespace tranche::cli {
 // a\nb on one line, ESC becomes \x1b.
 std::string printable(std::string_view text);
 
+// The same, appended.
+void append_printable(std::string& out, std::string_view text);
+
 // The same within single quotes, for names in sentences.
 std::string in_quotes(std::string_view text);
 

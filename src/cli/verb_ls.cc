@@ -21,14 +21,14 @@ Result<int> run_ls(Session& session, const Arguments& arguments) {
   if (arguments.has("all")) add_query(target, "all", "true");
 
   Daemon daemon(session);
-  TRY_ASSIGN(const FetchedJobs fetched, fetch_jobs(daemon, target, SIZE_MAX));
   if (arguments.has("json")) {
+    TRY_ASSIGN(const FetchedJobs fetched, fetch_jobs(daemon, target, SIZE_MAX));
     session.print_json(fetched.json);
     return 0;
   }
-  session.print(job_table(fetched.list.jobs, session.setup().uid, session.setup().now)
-                    .render(session.look(), !arguments.has("no-header")));
-  if (fetched.list.jobs.empty()) {
+  TRY_ASSIGN(const Table table, fetch_job_table(daemon, target, session.setup().uid, session.setup().now));
+  session.print(table.render(session.look(), !arguments.has("no-header")));
+  if (table.empty()) {
     session.note(arguments.has("all")
                      ? "no job matches\n"
                      : "no job waits or runs; 'tranche ls --all' shows those that ended too\n");

@@ -74,8 +74,8 @@ void add_request(Page& page, const api::JobDetail& job) {
   page.line("GPU", gpu_text(job));
   if (!job.gpus.empty()) page.line("GPUs held", indices_text(job.gpus));
   if (job.started && !is_final(job.state)) {
-    page.line("Share", job.over_quota ? "over its queue's quota: may be reclaimed by queues within theirs"
-                                      : "within its queue's quota: not reclaimed by other queues");
+    page.line("Share", job.over_quota ? "over what its queue is entitled to: others may reclaim it"
+                                      : "within what its queue is entitled to: not reclaimed by others");
   }
   if (job.array) {
     page.line("Array",
@@ -109,6 +109,19 @@ void add_private(Page& page, const api::JobDetail& job) {
   page.line("Directory", job.directory.value_or(""));
   page.line("Output", job.stdout_path.value_or(""));
   if (job.stderr_path != job.stdout_path) page.line("Error", job.stderr_path.value_or(""));
+}
+
+// What it uses of its parts, while it runs.
+void add_shares(Page& page, const api::JobDetail& job) {
+  for (const api::ShareRow& share : job.shares) {
+    std::string text = "GPU " + std::to_string(share.gpu) + ": " + format_memory(share.charged) + " of " +
+                       format_memory(share.limit);
+    if (share.limit > share.guarantee) text += ", " + format_memory(share.guarantee) + " guaranteed";
+    if (share.owed.count() > 0) text += ", " + format_memory(share.owed) + " to be given back";
+    text += ", " + std::string(to_string(share.tier));
+    if (share.denied > 0) text += ", " + std::to_string(share.denied) + " requests refused";
+    page.line(job.tasks.size() > 1 ? "GPU memory " + std::to_string(share.rank) : "GPU memory", text);
+  }
 }
 
 std::string tasks_text(const Session& session, const api::JobDetail& job) {
@@ -148,6 +161,7 @@ std::string job_page(const Session& session, const api::JobDetail& job) {
   Page page;
   add_heading(page, session, job);
   add_request(page, job);
+  add_shares(page, job);
   add_times(page, session, job);
   add_private(page, job);
   page.raw(tasks_text(session, job));

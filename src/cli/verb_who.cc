@@ -1,4 +1,6 @@
 // tranche who: the processes on each GPU and whose they are, managed or not.
+#include <algorithm>
+
 #include "base/quantity_text.h"
 #include "cli/arguments.h"
 #include "cli/daemon.h"
@@ -16,6 +18,15 @@ Result<int> run_who(Session& session, const Arguments& arguments) {
     if (arguments.has("json")) return invalid("--json gives all GPUs; leave out the index");
   }
   Daemon daemon(session);
+  if (only >= 0) {
+    TRY_ASSIGN(const std::string json, daemon.get("/v1/gpus"));
+    TRY_ASSIGN(const api::GpuList list, Daemon::decoded<api::GpuList>(json));
+    const bool is_there = std::any_of(list.gpus.begin(), list.gpus.end(),
+                                      [&](const api::GpuStatus& gpu) { return gpu.index == only; });
+    if (!is_there)
+      return fail(ErrorCode::not_found,
+                  "there is no GPU " + std::to_string(only) + "; 'tranche gpus' lists all");
+  }
   TRY_ASSIGN(const std::string json, daemon.get("/v1/who"));
   if (arguments.has("json")) {
     session.print_json(json);

@@ -5,6 +5,7 @@
 #include "cli/fake_daemon.h"
 #include "cli/job_text.h"
 #include "codec/api.h"
+#include "codec/job_rows.h"
 
 namespace tranche::cli {
 namespace {
@@ -203,8 +204,39 @@ TEST(Verbs, LsShowsAllUsersAndFollowsTheCursor) {
       " 8  -     eve\\xe2\\x80\\xae  physics/ada  training  pending  0.5 unenforced  -        -     1h  "
       "waits for 7\n");
   EXPECT_EQ(daemon.asked(),
-            (std::vector<std::string>{"GET /v1/jobs?state=running&all=true",
-                                      "GET /v1/jobs?state=running&all=true&cursor=next%2Fpage"}));
+            (std::vector<std::string>{"GET /v1/jobs?state=running&all=true&limit=2000",
+                                      "GET /v1/jobs?state=running&all=true&limit=2000&cursor=next%2Fpage"}));
+}
+
+TEST(Verbs, LsReadsRowsWhereTheDaemonHasThem) {
+  const FakeDaemon daemon([](const FakeRequest& request) {
+    const bool second = request.target.find("cursor=") != std::string::npos;
+    api::JobSummary job = job_seven();
+    if (second) job.display = "8";
+    std::string rows(api::kJobRowsHeading);
+    api::append_job_row(rows, job);
+    const std::string type = "Content-Type: text/tab-separated-values\r\n";
+    return FakeReply{.body = rows, .extra_headers = second ? type : type + "Tranche-Next-Cursor: 7\r\n"};
+  });
+  Session::Setup setup;
+  setup.now = job_seven().submitted + 11 * kMinute;
+  const Outcome outcome = run_words(daemon.socket_path(), {"ls", "--no-header"}, setup);
+  EXPECT_EQ(outcome.output,
+            "7  -  ada  physics/ada  training  running  1  3  10m  1h\n"
+            "8  -  ada  physics/ada  training  running  1  3  10m  1h\n");
+  EXPECT_EQ(daemon.asked(),
+            (std::vector<std::string>{"GET /v1/jobs?limit=2000", "GET /v1/jobs?limit=2000&cursor=7"}));
+  EXPECT_NE(daemon.requests().front().head.find("text/tab-separated-values"), std::string::npos);
+}
+
+TEST(Verbs, RowsThatAreCutAreAnError) {
+  const FakeDaemon daemon([](const FakeRequest&) {
+    return FakeReply{.body = std::string(api::kJobRowsHeading) + "7\t7",
+                     .extra_headers = "Content-Type: text/tab-separated-values\r\n"};
+  });
+  const Outcome outcome = run_words(daemon.socket_path(), {"ls"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.error.find("line 2"), std::string::npos) << outcome.error;
 }
 
 TEST(Verbs, JsonIsTheDaemonsOwn) {
@@ -242,6 +274,35 @@ TEST(Verbs, CancelGoesOnAfterARefusal) {
   EXPECT_EQ(run_words(daemon.socket_path(), {"cancel", "--me", "7"}).code, 2);
 }
 
+TEST(Verbs, AnArrayIsCancelledInOneRequest) {
+  const FakeDaemon daemon([](const FakeRequest& request) {
+    if (request.target == "/v1/arrays/7/cancel") {
+      api::ArrayChange change;
+      change.array = JobId(7);
+      change.elements = 2000;
+      change.changed = 1990;
+      change.stopping = 8;
+      change.unchanged = 2;
+      return FakeReply{.body = api::encode(change)};
+    }
+    api::JobDetail job = job_seven();
+    const uint64_t id = request.target.starts_with("/v1/jobs/9") ? 9 : 7;
+    job.job = JobId(id);
+    job.display = "7_" + std::to_string(id - 6);
+    job.array = api::ArrayElement{JobId(7), static_cast<uint32_t>(id - 6)};
+    return FakeReply{.body = api::encode(job)};
+  });
+  // The element is of the array that is named too: it is not cancelled once more.
+  const Outcome outcome = run_words(daemon.socket_path(), {"cancel", "9", "7"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.output, "array 7: 1990 cancelled, 8 being ended, 2 had ended already\n");
+  EXPECT_EQ(daemon.asked(),
+            (std::vector<std::string>{"GET /v1/jobs/9", "GET /v1/jobs/7", "POST /v1/arrays/7/cancel"}));
+  EXPECT_EQ(run_words(daemon.socket_path(), {"hold", "7", "--dry-run"}).output, "would be held: array 7\n");
+  EXPECT_EQ(run_words(daemon.socket_path(), {"cancel", "9", "--dry-run"}).output,
+            "would be cancelled: job 7_3\n");
+}
+
 TEST(Verbs, NotFoundIsFour) {
   const FakeDaemon daemon([](const FakeRequest&) { return problem(404, "not_found", "there is no job 99"); });
   for (const char* verb : {"show", "why", "logs", "cancel", "wait"}) {
@@ -262,7 +323,7 @@ TEST(Verbs, ShowTellsEverything) {
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   for (const std::string_view expected :
        {"job 7 'fine tune'  running\n", "Queue        physics/ada\n", "Command      python 'train it.py'\n",
-        "GPUs held    3\n", "within its queue's quota", "History\n"}) {
+        "GPUs held    3\n", "within what its queue is entitled to", "History\n"}) {
     EXPECT_NE(outcome.output.find(expected), std::string::npos) << expected << "\n" << outcome.output;
   }
 }
@@ -333,7 +394,10 @@ TEST(Verbs, GpusNamesWhoDoesNotAsk) {
                    .kind = SliceKind::fraction,
                    .compute = MilliGpu(500),
                    .memory = MiB(8192),
-                   .tier = api::Tier::unenforced}};
+                   .tier = api::Tier::unenforced,
+                   .memory_limit = {},
+                   .memory_charged = {},
+                   .processes = {}}};
     gpu.processes = {{.pid = 99, .user = "eve", .memory = MiB(1024), .job = std::nullopt}};
     list.gpus.push_back(gpu);
     return FakeReply{.body = api::encode(list)};

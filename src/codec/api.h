@@ -197,6 +197,20 @@ struct TaskDetail {
   bool operator==(const TaskDetail&) const = default;
 };
 
+// What one task may use of one GPU's memory, and uses, as the arbiter has it now.
+struct ShareRow {
+  uint32_t rank = 0;
+  uint32_t gpu = 0;  // index
+  MiB guarantee;
+  MiB limit;
+  MiB charged;          // rounded up
+  MiB owed;             // of what it borrows beyond the guarantee, to be given back
+  uint64_t denied = 0;  // requests refused
+  uint32_t processes = 0;
+  Tier tier = Tier::guarded;
+  bool operator==(const ShareRow&) const = default;
+};
+
 struct HistoryEntry {
   Time time;
   JobState state = JobState::pending;
@@ -214,6 +228,7 @@ struct JobDetail : JobSummary {
   std::optional<std::vector<std::string>> environment_names;
   // Everybody:
   std::vector<TaskDetail> tasks;
+  std::vector<ShareRow> shares;       // while it runs with parts of GPUs
   std::vector<HistoryEntry> history;  // oldest first
   std::vector<Dependency> dependencies;
   std::optional<Time> begin;
@@ -222,6 +237,15 @@ struct JobDetail : JobSummary {
   std::optional<SignalRequest> limit_signal;  // before its time limit
   std::optional<Explanation> explanation;     // while it waits
   bool operator==(const JobDetail&) const = default;
+};
+
+struct ArrayChange {  // POST /v1/arrays/{id}/cancel, hold and release: numbers of elements
+  JobId array;
+  uint32_t elements = 0;
+  uint32_t changed = 0;    // are cancelled, held or released now
+  uint32_t stopping = 0;   // ran, and are being ended
+  uint32_t unchanged = 0;  // had ended, or were not in a state that this changes
+  bool operator==(const ArrayChange&) const = default;
 };
 
 struct JobList {  // GET /v1/jobs and /v1/history
@@ -237,6 +261,9 @@ struct SliceRow {
   MilliGpu compute;
   MiB memory;
   Tier tier = Tier::enforced;
+  std::optional<MiB> memory_limit{};    // of a burst: up to this while it is free
+  std::optional<MiB> memory_charged{};  // unset: not a part, or not known
+  std::optional<uint32_t> processes{};  // that the guard has registered; unset alike
   bool operator==(const SliceRow&) const = default;
 };
 
@@ -346,9 +373,9 @@ struct StatusReport {
   uint32_t jobs_running = 0;
   uint32_t jobs_waiting = 0;
   uint64_t journal_seq = 0;
-  uint64_t state_hash = 0;         // in JSON 16 hex digits
-  std::string mode;                // "system" or "personal", and "emulated" beside it: "system, emulated"
-  std::vector<std::string> tiers;  // a sentence each: what is enforced here and what is not
+  std::optional<uint64_t> state_hash;  // in JSON 16 hex digits; only when asked for
+  std::string mode;                    // "system" or "personal", and "emulated" beside it: "system, emulated"
+  std::vector<std::string> tiers;      // a sentence each: what is enforced here and what is not
   bool operator==(const StatusReport&) const = default;
 };
 
@@ -395,7 +422,7 @@ Error to_error(const Problem& problem);
 // Version 14 never comes to rest on this list.
 // clang-format off
 #define TRANCHE_API_ANSWERS(X)                                                                     \
-  X(SubmitResponse) X(DryRunResponse) X(JobSummary) X(JobDetail) X(JobList) X(GpuStatus) X(GpuList) \
+  X(SubmitResponse) X(DryRunResponse) X(JobSummary) X(JobDetail) X(ArrayChange) X(JobList) X(GpuStatus) X(GpuList) \
   X(ProcessList) X(QueueRow) X(QueueList) X(StatusReport) X(DoctorReport) X(PolicySummary)         \
   X(Problem) X(Explanation) X(Proof) X(Forecast)
 // clang-format on
@@ -404,7 +431,7 @@ Error to_error(const Problem& problem);
 #define TRANCHE_API_REQUEST_PARTS(X) X(GpuRequest) X(ArraySpec) X(Dependency) X(RetryRequest) X(SignalRequest)
 // clang-format off
 #define TRANCHE_API_ANSWER_PARTS(X)                                                                   \
-  X(ArrayRange) X(ArrayElement) X(TaskDetail) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) \
+  X(ArrayRange) X(ArrayElement) X(TaskDetail) X(ShareRow) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) \
   X(DoctorCheck) X(GpuPeer) X(MigDeviceRow) X(GpuFault)
 // clang-format on
 

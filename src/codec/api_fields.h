@@ -262,6 +262,20 @@ void describe(Visitor& v, Of<api::TaskDetail>) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, Of<api::ShareRow>) {
+  using api::ShareRow;
+  v.required("rank", &ShareRow::rank, kCount32);
+  v.required("gpu", &ShareRow::gpu, kCount32);
+  v.required("guarantee_mib", &ShareRow::guarantee, kMemoryMib);
+  v.required("limit_mib", &ShareRow::limit, kMemoryMib);
+  v.required("charged_mib", &ShareRow::charged, kMemoryMib);
+  v.defaulted("owed_mib", &ShareRow::owed, kMemoryMib);
+  v.defaulted("denied", &ShareRow::denied, kAnyCount);
+  v.defaulted("processes", &ShareRow::processes, kCount32);
+  v.required("tier", &ShareRow::tier);
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<api::HistoryEntry>) {
   v.required("time", &api::HistoryEntry::time, kTime);
   v.required("state", &api::HistoryEntry::state);
@@ -278,6 +292,7 @@ void describe(Visitor& v, Of<api::JobDetail>) {
   v.optional("stderr", &JobDetail::stderr_path, kPath);
   v.optional("environment_names", &JobDetail::environment_names, List{limits::kVariables, kArgument});
   v.defaulted("tasks", &JobDetail::tasks, List{limits::kListItems, kPlain});
+  v.optional("shares", &JobDetail::shares, List{limits::kListItems, kPlain});
   v.defaulted("history", &JobDetail::history, List{limits::kListItems, kPlain});
   v.defaulted("dependencies", &JobDetail::dependencies, List{limits::kDependencies, kPlain});
   v.optional("begin", &JobDetail::begin, kTime);
@@ -285,6 +300,16 @@ void describe(Visitor& v, Of<api::JobDetail>) {
   v.optional("retry", &JobDetail::retry);
   v.optional("limit_signal", &JobDetail::limit_signal);
   v.optional("explanation", &JobDetail::explanation);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::ArrayChange>) {
+  using api::ArrayChange;
+  v.required("array", &ArrayChange::array, kId);
+  v.required("elements", &ArrayChange::elements, kCount32);
+  v.required("changed", &ArrayChange::changed, kCount32);
+  v.required("stopping", &ArrayChange::stopping, kCount32);
+  v.required("unchanged", &ArrayChange::unchanged, kCount32);
 }
 
 template <class Visitor>
@@ -302,6 +327,9 @@ void describe(Visitor& v, Of<api::SliceRow>) {
   v.required("compute_milli", &SliceRow::compute, Range{0, limits::kComputeMilliMax});
   v.required("memory_mib", &SliceRow::memory, kMemoryMib);
   v.required("tier", &SliceRow::tier);
+  v.optional("memory_limit_mib", &SliceRow::memory_limit, kMemoryMib);
+  v.optional("memory_charged_mib", &SliceRow::memory_charged, kMemoryMib);
+  v.optional("processes", &SliceRow::processes, kCount32);
 }
 
 template <class Visitor>
@@ -406,7 +434,7 @@ void describe(Visitor& v, Of<api::StatusReport>) {
   v.required("jobs_running", &StatusReport::jobs_running, kCount32);
   v.required("jobs_waiting", &StatusReport::jobs_waiting, kCount32);
   v.required("journal_seq", &StatusReport::journal_seq, kAnyCount);
-  v.required("state_hash", &StatusReport::state_hash, Hex64{});
+  v.optional("state_hash", &StatusReport::state_hash, Hex64{});
   v.defaulted("mode", &StatusReport::mode, kName);
   v.defaulted("tiers", &StatusReport::tiers, List{size_t{64}, kLongText});
 }

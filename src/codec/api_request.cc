@@ -57,8 +57,11 @@ std::string check_names(const SubmitRequest& request) {
 std::string check_gpu(const GpuRequest& gpu) {
   if (gpu.kind == SliceKind::mig)
     return "gpu.kind: MIG slices cannot be asked for, this is not available yet";
-  if (gpu.memory_limit.count() != 0)
-    return "gpu.memory_limit_mib: a burst limit is not available yet, leave it out";
+  if (gpu.memory_limit.count() != 0 && (gpu.kind != SliceKind::fraction || gpu.memory.count() == 0))
+    return "gpu.memory_limit_mib: a burst limit needs \"kind\":\"fraction\" and \"memory_mib\", which is "
+           "guaranteed";
+  if (gpu.memory_limit.count() != 0 && gpu.memory_limit < gpu.memory)
+    return "gpu.memory_limit_mib: must not be below \"memory_mib\", which is guaranteed";
   if (gpu.count == 0) {
     return "gpu.count: must be at least 1; leave \"gpu\" out for a job without GPU";
   }

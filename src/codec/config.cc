@@ -32,6 +32,7 @@ class ConfigReader {
 
   Result<DaemonConfig> read() {
     for (const Entry& entry : document_.entries) TRY(take(entry));
+    config_.policy.users_share_gpu = config_.users_share == UsersShare::always;
     TRY(check_classes());
     add_missing_queues();
     for (auto& [path, queue] : queues_) config_.policy.queues.push_back(queue);
@@ -46,7 +47,8 @@ class ConfigReader {
   }
 
   Result<void> take(const Entry& entry) {
-    constexpr std::string_view kTables[] = {"daemon", "driver", "gpus", "policy", "class", "queue"};
+    constexpr std::string_view kTables[] = {"daemon",   "driver", "gpus",  "share",
+                                            "watchdog", "policy", "class", "queue"};
     const std::string& table = entry.path.front();
     if (std::find(std::begin(kTables), std::end(kTables), table) == std::end(kTables)) {
       const std::string what =
@@ -58,6 +60,10 @@ class ConfigReader {
     if (table == "daemon") return take_key(entry, config::daemon_keys(), config_);
     if (table == "driver") return take_key(entry, config::driver_keys(), config_);
     if (table == "gpus") return take_key(entry, config::gpus_keys(), config_);
+    if (table == "share") return take_key(entry, config::share_keys(), config_.share);
+    if (table == "watchdog") return take_key(entry, config::watchdog_keys(), config_.watchdog);
+    if (table == "policy" && entry.path[1] == config::sharing_keys().front().name)
+      return take_key(entry, config::sharing_keys(), config_);
     if (table == "policy") return take_key(entry, config::policy_keys(), config_.policy);
     if (table == "queue") return take_key(entry, config::queue_keys(), queues_[entry.path[1]]);
     const auto job_class = from_string<JobClass>(entry.path[1]);
@@ -263,7 +269,10 @@ std::vector<ConfigKey> config_keys() {
   list_keys("daemon", config::daemon_keys(), &keys);
   list_keys("driver", config::driver_keys(), &keys);
   list_keys("gpus", config::gpus_keys(), &keys);
+  list_keys("share", config::share_keys(), &keys);
+  list_keys("watchdog", config::watchdog_keys(), &keys);
   list_keys("policy", config::policy_keys(), &keys);
+  list_keys("policy", config::sharing_keys(), &keys);
   list_keys("class.NAME", config::class_keys(), &keys);
   list_keys("queue.PATH", config::queue_keys(), &keys);
   return keys;

@@ -28,6 +28,41 @@ TRANCHE_ENUM(LogThreshold, TRANCHE_LOG_LEVEL)
 #define TRANCHE_EMULATED_NODES(X) X(no) X(yes) X(automatic)
 TRANCHE_ENUM(EmulatedNodes, TRANCHE_EMULATED_NODES)
 
+// Whether parts of one GPU may be different users'. enforced: only where the hardware or the driver itself
+// holds each to its part, whatever its programs do.
+#define TRANCHE_USERS_SHARE(X) X(never) X(enforced) X(always)
+TRANCHE_ENUM(UsersShare, TRANCHE_USERS_SHARE)
+
+// What becomes of a job that borrowed memory beyond its guarantee and does not give it back in time.
+#define TRANCHE_RECALL_END(X) X(requeue) X(cancel) X(never)
+TRANCHE_ENUM(RecallEnd, TRANCHE_RECALL_END)
+
+// [share]: memory that is lent beyond guarantees (`--gpu-mem 10G..20G`).
+struct SharePolicy {
+  int32_t recall_signal = 23;  // SIGURG: programs that do not ask for it ignore it; 0: none
+  Duration recall_grace{30 * kSecond.count()};
+  RecallEnd recall_end = RecallEnd::requeue;
+  bool operator==(const SharePolicy&) const = default;
+};
+
+// What is done about memory that a job takes past the guard within its part.
+#define TRANCHE_UNGUARDED(X) X(ignore) X(report) X(act)
+TRANCHE_ENUM(Unguarded, TRANCHE_UNGUARDED)
+
+// What is done about processes of users that use a GPU outside of any job. drain: named, and the GPU gets no
+// new job. name: named. adopt: named, and what they hold is not given out again. ignore: nothing.
+#define TRANCHE_FOREIGN(X) X(drain) X(name) X(adopt) X(ignore)
+TRANCHE_ENUM(Foreign, TRANCHE_FOREIGN)
+
+// [watchdog]: what the driver says that jobs hold, against what they may.
+struct WatchdogPolicy {
+  Duration pause_after;  // of holding too much; zero: never
+  Duration end_after;    // the same
+  Unguarded unguarded = Unguarded::report;
+  Foreign foreign = Foreign::drain;
+  bool operator==(const WatchdogPolicy&) const = default;
+};
+
 struct DaemonConfig {
   // [daemon]
   std::string run_dir = "/run/tranche";        // sockets and what lives as long as the machine is up
@@ -47,6 +82,12 @@ struct DaemonConfig {
   Duration sample_interval = kSecond;
   Duration scan_interval{10 *
                          kSecond.count()};  // between searches for users of GPUs outside of jobs; 0: none
+  // [share], [watchdog]
+  SharePolicy share;
+  WatchdogPolicy watchdog;
+  // [policy], [class.*], [queue.*]: normalised, ready for PolicyChanged, but that policy.users_share_gpu says
+  // what holds where nothing is enforced: the daemon raises it where parts are.
+  UsersShare users_share = UsersShare::enforced;
   bool operator_recovery = false;  // a GPU that failed comes back by an operator alone, not by itself
   // [policy], [class.*], [queue.*]: normalised, ready for PolicyChanged
   Policy policy;
@@ -79,6 +120,8 @@ Result<DaemonConfig> load_config(const std::string& path, ConfigPosition* where 
 
 // What the policy means, in sentences for `tranche config explain`.
 std::vector<std::string> explain_policy(const Policy& policy);
+// The same with how GPUs are shared and watched.
+std::vector<std::string> explain_config(const DaemonConfig& config);
 
 // "2 GPUs", "1 GPU", "0.5 GPU".
 std::string format_gpus(MilliGpu amount);

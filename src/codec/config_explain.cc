@@ -54,10 +54,83 @@ std::string explain_class(JobClass job_class, const ClassPolicy& policy) {
          " unless they say otherwise, " + format_duration(policy.time_limit_max) + " at most.";
 }
 
+std::string explain_users(UsersShare rule) {
+  switch (rule) {
+    case UsersShare::always:
+      return "Fractions of different users may be on one GPU.";
+    case UsersShare::never:
+      return "A GPU is shared by fractions of one user only.";
+    case UsersShare::enforced:
+      break;
+  }
+  return "Fractions of different users are on one GPU only where the driver itself holds each to its part.";
+}
+
+std::string explain_recall(const SharePolicy& share) {
+  std::string sentence =
+      "A job that borrows GPU memory which another one's guarantee needs gets nothing more at once";
+  if (share.recall_signal != 0) sentence += ", is told by signal " + std::to_string(share.recall_signal);
+  switch (share.recall_end) {
+    case RecallEnd::requeue:
+      return sentence + ", and after " + format_duration(share.recall_grace) +
+             " it is stopped and waits again.";
+    case RecallEnd::cancel:
+      return sentence + ", and after " + format_duration(share.recall_grace) + " it is ended.";
+    case RecallEnd::never:
+      break;
+  }
+  return sentence + ", and is never ended for it: the other one waits.";
+}
+
+std::vector<std::string> explain_watchdog(const WatchdogPolicy& watchdog) {
+  const bool pauses = watchdog.pause_after > Duration{}, ends = watchdog.end_after > Duration{};
+  std::string over = "A job that holds more of a GPU than its part is reported";
+  if (pauses) over += ", paused after " + format_duration(watchdog.pause_after);
+  if (ends) over += ", ended after " + format_duration(watchdog.end_after);
+  if (!pauses && !ends) over += ", and nothing more";
+  std::vector<std::string> sentences = {over + "."};
+  switch (watchdog.unguarded) {
+    case Unguarded::ignore:
+      sentences.push_back("Memory that a job takes past the guard within its part is not looked at.");
+      break;
+    case Unguarded::report:
+      sentences.push_back("Memory that a job takes past the guard within its part is reported.");
+      break;
+    case Unguarded::act:
+      sentences.push_back("Memory that a job takes past the guard within its part is treated alike.");
+      break;
+  }
+  constexpr std::string_view kForeign = "A user's process on a GPU outside of any job is ";
+  switch (watchdog.foreign) {
+    case Foreign::drain:
+      sentences.push_back(std::string(kForeign) + "named, and the GPU gets no new job until it ends.");
+      break;
+    case Foreign::name:
+      sentences.push_back(std::string(kForeign) + "named; the GPU gets new jobs all the same.");
+      break;
+    case Foreign::adopt:
+      sentences.push_back(std::string(kForeign) +
+                          "named; the GPU gets new jobs while what it holds was promised to nobody.");
+      break;
+    case Foreign::ignore:
+      sentences.push_back(std::string(kForeign) + "ignored.");
+      break;
+  }
+  return sentences;
+}
+
 }  // namespace
 
 std::string format_gpus(MilliGpu amount) {
   return format_thousandths(amount.count()) + (amount.count() > 0 && amount <= kWholeGpu ? " GPU" : " GPUs");
+}
+
+std::vector<std::string> explain_config(const DaemonConfig& config) {
+  std::vector<std::string> sentences = explain_policy(config.policy);
+  sentences.push_back(explain_users(config.users_share));
+  sentences.push_back(explain_recall(config.share));
+  for (std::string& sentence : explain_watchdog(config.watchdog)) sentences.push_back(std::move(sentence));
+  return sentences;
 }
 
 std::vector<std::string> explain_policy(const Policy& policy) {
@@ -82,8 +155,6 @@ std::vector<std::string> explain_policy(const Policy& policy) {
   sentences.push_back(policy.backfill
                           ? "Small jobs may start ahead of a large one as long as they do not delay it."
                           : "No job starts ahead of the first one that waits.");
-  sentences.push_back(policy.users_share_gpu ? "Fractions of different users may be on one GPU."
-                                             : "A GPU is shared by fractions of one user only.");
   sentences.push_back("A user has at most " + std::to_string(policy.jobs_per_user_max) +
                       " jobs that have not ended.");
   return sentences;

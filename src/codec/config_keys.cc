@@ -183,6 +183,42 @@ std::string take_scan_interval(const Entry& entry, DaemonConfig& target) {
   return problem;
 }
 
+std::string take_users_share(const Entry& entry, DaemonConfig& target) {
+  if (entry.kind == Kind::boolean)
+    target.users_share = entry.flag ? UsersShare::always : UsersShare::never;
+  else if (entry.kind == Kind::text && entry.text == "enforced")
+    target.users_share = UsersShare::enforced;
+  else
+    return "must be \"enforced\", true or false, not " + shown_value(entry);
+  return "";
+}
+
+// One of an enumeration's words.
+template <auto kMember>
+std::string take_word(const Entry& entry, Object<kMember>& target) {
+  using Enum = Member<kMember>;
+  if (const auto value = entry.kind == Kind::text ? from_string<Enum>(entry.text) : std::nullopt) {
+    target.*kMember = *value;
+    return "";
+  }
+  std::string words;
+  for (int i = 0; to_string(static_cast<Enum>(i)) != "?"; ++i)
+    words += (words.empty() ? "\"" : ", \"") + std::string(to_string(static_cast<Enum>(i))) + "\"";
+  return "must be one of " + words + ", not " + shown_value(entry);
+}
+
+// The signals that a program can be told with and may catch.
+std::string take_recall_signal(const Entry& entry, SharePolicy& target) {
+  constexpr std::pair<std::string_view, int32_t> kSignals[] = {{"none", 0},  {"HUP", 1},  {"USR1", 10},
+                                                               {"USR2", 12}, {"URG", 23}, {"WINCH", 28}};
+  for (const auto& [name, number] : kSignals) {
+    if (entry.kind != Kind::text || entry.text != name) continue;
+    target.recall_signal = number;
+    return "";
+  }
+  return "must be \"URG\", \"USR1\", \"USR2\", \"HUP\", \"WINCH\" or \"none\", not " + shown_value(entry);
+}
+
 std::string take_listen(const Entry& entry, DaemonConfig&) {
   if (entry.kind == Kind::text && entry.text.empty()) return "";
   return "listening on TCP is not available yet: remove the key, the Unix socket is always there";
@@ -231,8 +267,21 @@ constexpr Key<Policy> kPolicyKeys[] = {
     {"minimum_runtime", "duration", "\"10m\"", take_duration<&Policy::minimum_runtime, 0, kLongest>},
     {"grace", "duration", "\"30s\"", take_duration<&Policy::grace_default, 0, kDay.count()>},
     {"backfill", "switch", "true", take_switch<&Policy::backfill>},
-    {"users_share_gpu", "switch", "false", take_switch<&Policy::users_share_gpu>},
     {"jobs_per_user_max", "number", "20000", take_integer<&Policy::jobs_per_user_max, 1, 1'000'000>},
+};
+constexpr Key<DaemonConfig> kSharingKeys[] = {
+    {"users_share_gpu", "choice", "\"enforced\"", take_users_share},
+};
+constexpr Key<SharePolicy> kShareKeys[] = {
+    {"recall_signal", "choice", "\"URG\"", take_recall_signal},
+    {"recall_grace", "duration", "\"30s\"", take_duration<&SharePolicy::recall_grace, 0, kDay.count()>},
+    {"recall_end", "choice", "\"requeue\"", take_word<&SharePolicy::recall_end>},
+};
+constexpr Key<WatchdogPolicy> kWatchdogKeys[] = {
+    {"pause_after", "duration", "\"0s\"", take_duration<&WatchdogPolicy::pause_after, 0, kDay.count()>},
+    {"end_after", "duration", "\"0s\"", take_duration<&WatchdogPolicy::end_after, 0, kDay.count()>},
+    {"unguarded", "choice", "\"report\"", take_word<&WatchdogPolicy::unguarded>},
+    {"foreign", "choice", "\"drain\"", take_word<&WatchdogPolicy::foreign>},
 };
 constexpr Key<ClassPolicy> kClassKeys[] = {
     {"priority", "number", "",
@@ -258,6 +307,9 @@ std::span<const Key<DaemonConfig>> daemon_keys() { return kDaemonKeys; }
 std::span<const Key<DaemonConfig>> driver_keys() { return kDriverKeys; }
 std::span<const Key<DaemonConfig>> gpus_keys() { return kGpusKeys; }
 std::span<const Key<Policy>> policy_keys() { return kPolicyKeys; }
+std::span<const Key<DaemonConfig>> sharing_keys() { return kSharingKeys; }
+std::span<const Key<SharePolicy>> share_keys() { return kShareKeys; }
+std::span<const Key<WatchdogPolicy>> watchdog_keys() { return kWatchdogKeys; }
 std::span<const Key<ClassPolicy>> class_keys() { return kClassKeys; }
 std::span<const Key<QueuePolicy>> queue_keys() { return kQueueKeys; }
 

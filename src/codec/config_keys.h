@@ -24,6 +24,9 @@ std::span<const Key<DaemonConfig>> daemon_keys();
 std::span<const Key<DaemonConfig>> driver_keys();
 std::span<const Key<DaemonConfig>> gpus_keys();
 std::span<const Key<Policy>> policy_keys();
+std::span<const Key<DaemonConfig>> sharing_keys();  // of [policy] too
+std::span<const Key<SharePolicy>> share_keys();
+std::span<const Key<WatchdogPolicy>> watchdog_keys();
 std::span<const Key<ClassPolicy>> class_keys();
 std::span<const Key<QueuePolicy>> queue_keys();
 

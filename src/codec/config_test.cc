@@ -282,6 +282,33 @@ TEST(Config, PolicyInSentences) {
       << all;
 }
 
+TEST(Config, SharingAndWatching) {
+  const DaemonConfig defaults = *parse_config_text("", "t.toml");
+  EXPECT_EQ(defaults.users_share, UsersShare::enforced);
+  EXPECT_FALSE(defaults.policy.users_share_gpu) << "until the daemon sees that parts are enforced";
+  EXPECT_EQ(defaults.watchdog.foreign, Foreign::drain);
+  const auto config = parse_config_text(
+      "[share]\nrecall_signal = \"none\"\nrecall_grace = \"5s\"\nrecall_end = \"never\"\n"
+      "[watchdog]\npause_after = \"10s\"\nend_after = \"1m\"\nunguarded = \"act\"\nforeign = \"adopt\"\n"
+      "[policy]\nusers_share_gpu = false",
+      "t.toml");
+  ASSERT_TRUE(config.has_value()) << config.error().message();
+  EXPECT_EQ(config->users_share, UsersShare::never);
+  std::string all;
+  for (const std::string& sentence : explain_config(*config)) {
+    EXPECT_TRUE(sentence.ends_with('.')) << sentence;
+    all += sentence + "\n";
+  }
+  for (const char* part : {"fractions of one user only", "is never ended for it",
+                           "paused after 10s, ended after 1m", "is treated alike", "promised to nobody"}) {
+    EXPECT_NE(all.find(part), std::string::npos) << part << " in\n" << all;
+  }
+  EXPECT_NE(config_error("[share]\nrecall_end = \"kill\"").find("\"requeue\", \"cancel\", \"never\""),
+            std::string::npos);
+  EXPECT_NE(config_error("[share]\nrecall_signal = \"KILL\"").find("\"URG\""), std::string::npos);
+  EXPECT_NE(config_error("[policy]\nusers_share_gpu = \"guarded\"").find("\"enforced\""), std::string::npos);
+}
+
 // docs/configuration.md: a section a table, a row a key: | `key` | kind | `default` | meaning | `example` |
 struct DocumentedKey {
   std::string kind;

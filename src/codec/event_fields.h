@@ -236,16 +236,20 @@ template <class Visitor>
 void describe(Visitor& v, Of<JobCancelled>) {
   v.required("job", &JobCancelled::job, kId);
   v.required("by", &JobCancelled::by, kName);
+  v.optional("reason", &JobCancelled::reason, kSentence);
+  v.optional("more", &JobCancelled::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobHeld>) {
   v.required("job", &JobHeld::job, kId);
   v.required("by", &JobHeld::by, kName);
+  v.optional("more", &JobHeld::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobReleased>) {
   v.required("job", &JobReleased::job, kId);
   v.required("by", &JobReleased::by, kName);
+  v.optional("more", &JobReleased::more, Range{0, limits::kArrayElements - 1});
 }
 template <class Visitor>
 void describe(Visitor& v, Of<JobUpdated>) {
@@ -265,6 +269,7 @@ template <class Visitor>
 void describe(Visitor& v, Of<JobRequeued>) {
   v.required("job", &JobRequeued::job, kId);
   v.required("by", &JobRequeued::by, kName);
+  v.optional("reason", &JobRequeued::reason, kSentence);
 }
 template <class Visitor>
 void describe(Visitor& v, Of<TaskStarted>) {

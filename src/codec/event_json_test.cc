@@ -134,7 +134,8 @@ TEST(EventJson, WhatOnlyANewerTrancheKnowsIsSaidSo) {
   EXPECT_EQ(
       error_of(
           R"({"seq":1,"time":2,"kind":"job_held","version":1,"event":{"job":7,"by":"a","until":3},"decisions":[]})"),
-      "event: the field \"until\" is not known; known are: job, by: a newer Tranche may have written it, "
+      "event: the field \"until\" is not known; known are: job, by, more: a newer Tranche may have written "
+      "it, "
       "read it with that one");
   const std::string newer =
       error_of(R"({"seq":1,"time":2,"kind":"tick","version":2,"event":{},"decisions":[]})");

@@ -133,8 +133,9 @@ class RandomFiller {
     if (!request.gpu) return;
     GpuRequest& gpu = *request.gpu;
     gpu.count = std::max(gpu.count, 1u);
-    gpu.memory_limit = MiB{};
     if (gpu.kind == SliceKind::mig) gpu.kind = SliceKind::whole;
+    const bool may_burst = gpu.kind == SliceKind::fraction && gpu.memory.count() > 0;
+    if (!may_burst || gpu.memory_limit < gpu.memory) gpu.memory_limit = MiB{};
     if (gpu.kind == SliceKind::whole)
       gpu.compute = MilliGpu{}, gpu.memory = MiB{};
     else

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -75,6 +76,9 @@ void describe_gpu(SharedGpu& gpu, const ServerDescription& description, uint32_t
   identity.memory_bytes = board.memory_mib * kMiB;
   identity.reserve_bytes = board.reserve_mib * kMiB;
   gpu.timeline.now = monotonic_now();
+  const auto& mps = description.mps_gpus;
+  const bool is_mps = description.mps_everywhere || std::find(mps.begin(), mps.end(), index) != mps.end();
+  gpu.timeline.sharing = is_mps ? Sharing::side_by_side : Sharing::slices;
   initialise_robust_mutex(gpu.lock);
 }
 
@@ -144,7 +148,9 @@ std::string default_state_directory() {
 }
 
 DeviceModel::DeviceModel(std::string directory, SharedState* state)
-    : directory_(std::move(directory)), state_(state), gpu_count_(state->gpu_count), lock_file_(-1) {}
+    : directory_(std::move(directory)), state_(state), gpu_count_(state->gpu_count), lock_file_(-1) {
+  own_limits_.fill(UINT64_MAX);
+}
 
 DeviceModel::~DeviceModel() { munmap(state_, sizeof(SharedState)); }
 
@@ -164,6 +170,11 @@ Result<std::unique_ptr<DeviceModel>> DeviceModel::create(const std::string& dire
                                                          const ServerDescription& description) {
   if (description.gpus.empty() || description.gpus.size() > kMaxGpus) {
     return fail(ErrorCode::invalid_argument, "an emulated server has 1 to 64 GPUs");
+  }
+  for (const uint32_t gpu : description.mps_gpus) {
+    if (gpu < description.gpus.size()) continue;
+    return fail(ErrorCode::invalid_argument, "the server has no GPU " + std::to_string(gpu) +
+                                                 " to be shared under MPS; GPUs are numbered from 0");
   }
   const std::string temporary = model_path(directory) + ".new";
   unlink(temporary.c_str());

@@ -81,13 +81,28 @@ struct MemoryLimit {
 struct Launched {
   uint64_t tag;
   uint64_t reached_tag;
+  SharedTransfer transfer = {};  // of a copy: when it is on the bus, as far as can be said now
 };
+
+// The two directions of PCIe, as the GPU sees them.
+enum class Bus : uint32_t { to_gpu = 0, from_gpu = 1 };
 
 // Work for a GPU: how long it takes there alone, and how much of the multiprocessors it needs (thousandths).
 struct GpuWork {
   uint64_t ns = 0;
   uint32_t demand = 1000;
-  bool copy = false;  // by a copy engine: the GPU is not busy meanwhile
+  bool copy = false;                    // by a copy engine: the GPU is not busy meanwhile
+  std::array<uint64_t, 2> bus_bytes{};  // what a copy moves over PCIe, by Bus
+};
+
+// Whether a process may have a context on a GPU.
+enum class Admission {
+  admitted,
+  out_of_memory,
+  prohibited,
+  used_by_another,
+  mps_recovers,  // a fault has hit the clients of MPS on the GPU, and not all of them have ended
+  mps_is_full,
 };
 
 // One XID as it happened.
@@ -118,6 +133,7 @@ class DeviceModel {
   std::string driver_version() const;
   const DriverLevel& level() const;  // of that version
   std::string server_name() const;
+  const std::string& directory() const { return directory_; }  // of its files
   int32_t cuda_version() const { return state_->cuda_version; }
   Guest guest() const { return state_->guest; }
   bool is_licensed() const { return state_->is_licensed != 0; }
@@ -146,8 +162,12 @@ class DeviceModel {
   void clear_accounting(uint32_t gpu);
   // Those that run and the newest that ended while accounting was on.
   std::vector<AccountReading> accounts(uint32_t gpu);
-  // Bytes that a copy moved over PCIe.
-  void count_copied(uint32_t gpu, bool to_gpu, uint64_t bytes);
+  // Graphics clocks that kernels run at from now on, within the board's; 0 for both: not locked.
+  void lock_clocks(uint32_t gpu, uint32_t least_mhz, uint32_t most_mhz);
+  // Bytes that copies have moved over PCIe until now: a copy moves them evenly while it is on the bus.
+  uint64_t bytes_moved(uint32_t gpu, Bus direction);
+  // A copy by another GPU of this server moved bytes over this one's bus in that time.
+  void count_transfer(uint32_t gpu, Bus direction, const SharedTransfer& transfer);
 
   // The limits of a cgroup, by the full path of its directory in a cgroup2 file system; 0 and UINT64_MAX take
   // them away. Fails with not_found if the directory is none, over_limit if there are too many.
@@ -168,6 +188,10 @@ class DeviceModel {
   // process at fault as the caller sees it; 0: every process that has a context there.
   void raise_xid(uint32_t gpu, uint32_t code, int32_t pid = 0, uint32_t gpu_instance = kNoInstanceId,
                  uint32_t compute_instance = kNoInstanceId);
+  // Only writes the XID down and wakes who waits for one: what it says has happened already.
+  void record_xid(const XidRecord& record);
+  // A fault of one client of MPS on the GPU is every client's.
+  void lose_all_contexts(uint32_t gpu, int32_t cuda_result);
   bool is_lost(uint32_t gpu) const { return state_->gpus[gpu].faults.lost.load() != 0; }
   // The CUDA result that the contexts of this process on the GPU are stuck with; 0: they are well.
   int32_t own_fault(uint32_t gpu) const;
@@ -187,7 +211,8 @@ class DeviceModel {
   // From now on: NVML calls block until `until_ns`. 0: no more.
   void block_nvml(SharedBlock& block, uint64_t until_ns);
   void throttle(uint32_t gpu, uint64_t reasons);  // 0: no more
-  uint64_t throttled_ns(uint32_t gpu) const;      // ever
+  // How long ever, for one reason (a bit) or for any.
+  uint64_t throttled_ns(uint32_t gpu, uint64_t reason = UINT64_MAX) const;
   void add_ghost(uint32_t gpu, uint64_t bytes);
   // Sleeps for as long as `bytes` take at the speed to which a fault holds copies; not at all without one.
   void pace_copy(uint32_t gpu, uint64_t bytes);
@@ -243,12 +268,23 @@ class DeviceModel {
   Result<uint32_t> enter();
   // Closes the account at once.
   void leave(uint32_t slot);
+  // Takes device memory for a context, if the compute mode lets the process have one.
+  Admission admit_context(uint32_t slot, uint32_t gpu, uint64_t bytes);
   // Takes device memory for a context or for memory, exactly up to the usable bytes; false: out of memory.
   bool add_context(uint32_t slot, uint32_t gpu, uint64_t bytes);
   void remove_context(uint32_t slot, uint32_t gpu, uint64_t bytes);
   bool charge(uint32_t slot, uint32_t gpu, uint64_t bytes);
   void discharge(uint32_t slot, uint32_t gpu, uint64_t bytes);
   uint64_t free_bytes(uint32_t gpu);
+  // The calling process may hold no more memory on the GPU than this, contexts aside.
+  void limit_own_memory(uint32_t gpu, uint64_t bytes) { own_limits_[gpu % kMaxGpus] = bytes; }
+
+  // Memory that is shared by a file, which `key` tells from others (exports.cc). share_memory: it is charged
+  // to `slot` already, and whoever holds it when that one lets go is charged next; false: no more can be kept
+  // in mind.
+  bool share_memory(uint32_t slot, uint32_t gpu, uint64_t key, uint64_t bytes);
+  bool hold_memory(uint32_t slot, uint64_t key);  // false: nobody shares it
+  void drop_memory(uint32_t slot, uint64_t key);
 
   // Queues work; its tag is what is_done, wait and time_done take.
   Launched launch(uint32_t slot, uint32_t gpu, const GpuWork& work);
@@ -261,6 +297,8 @@ class DeviceModel {
   uint64_t time_done(uint32_t slot, uint32_t gpu, uint64_t tag, uint64_t not_before, uint64_t tag_then);
   // Time slices, or side by side as under MPS.
   void set_sharing(uint32_t gpu, Sharing sharing);
+  // Whether contexts of different processes share the GPU's multiprocessors and their fate.
+  bool is_mps(uint32_t gpu) const { return sharing(gpu) == Sharing::side_by_side; }
   Sharing sharing(uint32_t gpu) const { return state_->gpus[gpu].timeline.sharing; }
   // Drops what this process has queued on the GPU (its last context went).
   void cancel(uint32_t slot, uint32_t gpu);
@@ -288,11 +326,20 @@ class DeviceModel {
   // Whether the process of `slot` lives; `pid` becomes its id as this process sees it.
   bool is_alive(uint32_t slot, int32_t& pid) const;
   void close_account(uint32_t slot);
+  SharedExport* find_export(uint64_t key);
+  void drop_export(SharedExport& row, uint32_t slot);
+  void drop_exports_of(uint32_t slot);
   void wake_waiters(uint32_t gpu);
   // What `slot` may still take in its MIG device; without bound if it has none. The caller holds the GPU.
   uint64_t instance_room(uint32_t slot, uint32_t gpu) const;
   uint64_t used_in_instance(uint32_t gpu, uint32_t gpu_instance) const;
   uint64_t instance_bytes(uint32_t gpu, uint32_t gpu_instance) const;
+  // The other processes with contexts on the GPU: how many, and whether any of them has lost its own.
+  struct Others {
+    uint32_t count = 0;
+    bool any_lost = false;
+  };
+  Others others(uint32_t slot, uint32_t gpu) const;
   // Whose time the work of `slot` takes: an index of instance_timelines, kMaxExecutors for the whole GPU's.
   uint32_t executor_of(uint32_t slot, const SharedGpu& gpu) const;
   // The work as it is on the multiprocessors that `slot` has: what needs more of them takes longer.
@@ -329,13 +376,27 @@ class DeviceModel {
     }
   }
   ProcessReading reading(uint32_t slot, uint32_t gpu, uint64_t period) const;
+  // Brings the GPU's time up to now at the old clock, and kernels run at what `change` makes of it from then
+  // on.
+  template <class Change>
+  void change_clock(uint32_t gpu, Change change);
+  static void note_transfer(SharedGpu& gpu, Bus direction, const SharedTransfer& transfer);
   // Keeps what the account says, for those who ask after its process ended. Under the GPU's lock.
   void remember_ended(uint32_t slot, uint32_t gpu);
   // How much more the calling process may take on the GPU. Under the GPU's lock.
   uint64_t room(uint32_t gpu) const;
+  // The same for memory that is no context.
+  uint64_t memory_room(uint32_t gpu) const;
   // How much more the limits of cgroups let the calling process take on the GPU. Under the GPU's lock.
   uint64_t memory_limit_room(uint32_t gpu) const;
   uint64_t used_by_cgroup(uint32_t gpu, std::string_view cgroup) const;
+  // Whether `bytes` more are within what a soft limit guarantees to the cgroup.
+  bool is_guaranteed(uint32_t gpu, std::string_view cgroup, uint64_t bytes) const;
+  // Whether it may lose its memory to those whom it is guaranteed: it is within no soft limit that it keeps.
+  bool is_evictable(uint32_t gpu, std::string_view cgroup) const;
+  // Under MPS, for memory that is guaranteed to the caller: terminates clients that have more than their
+  // share until there is room; false, and nobody is touched, if there would be none.
+  bool win_back(GpuLock& lock, uint32_t gpu, uint64_t bytes);
   void sleep_in_lock_step(uint64_t time_ns);
   void await_turn();
   void pass_turn();
@@ -348,6 +409,7 @@ class DeviceModel {
   int32_t lock_step_client_ = -1;      // number of this process in lock step; -1: not in it
   int lock_file_;                      // `processes`; never closed, see ~DeviceModel
   uint32_t own_slot_ = kMaxProcesses;  // of this process, once it has entered
+  std::array<uint64_t, kMaxGpus> own_limits_;
 };
 
 // CLOCK_MONOTONIC in ns: the time of the model.

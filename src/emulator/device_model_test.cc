@@ -239,6 +239,146 @@ TEST_F(DeviceModelTest, KillsAtRandomMomentsLeaveTheLedgerExact) {
   }
 }
 
+constexpr uint32_t kProhibited = 2, kExclusiveProcess = 3;  // NVML's numbers
+
+// nvidia-smi, compute mode: "only one context ... by a single process", and none at all.
+TEST_F(DeviceModelTest, AnExclusiveGpuHasOneProcessAndAProhibitedOneNone) {
+  const pid_t child =
+      spawn_until_ready([](DeviceModel& model, uint32_t slot) { model.add_context(slot, 0, kMebibyte); });
+  const uint32_t slot = *model_->enter();
+  model_->settings(0).compute_mode.store(kExclusiveProcess);
+  EXPECT_EQ(model_->admit_context(slot, 0, kMebibyte), Admission::used_by_another);
+  EXPECT_EQ(model_->admit_context(slot, 1, kMebibyte), Admission::admitted) << "the mode is a GPU's own";
+  kill_and_reap(child);
+  EXPECT_EQ(model_->admit_context(slot, 0, kMebibyte), Admission::admitted) << "the dead are in nobody's way";
+  EXPECT_EQ(model_->admit_context(slot, 0, kMebibyte), Admission::admitted) << "contexts of one process";
+  model_->settings(0).compute_mode.store(kProhibited);
+  EXPECT_EQ(model_->admit_context(slot, 0, kMebibyte), Admission::prohibited);
+  EXPECT_EQ(model_->read(0).used_bytes, 2 * kMebibyte) << "what is there stays";
+  model_->leave(slot);
+}
+
+// Clients of MPS are one process to the exclusive mode; enforcement.md 1: a fatal fault hits all clients on
+// the GPU, and the server refuses new ones until the affected ones have ended.
+TEST_F(DeviceModelTest, ClientsOfMpsShareAGpuAndItsFaults) {
+  model_->set_sharing(0, Sharing::side_by_side);
+  model_->settings(0).compute_mode.store(kExclusiveProcess);
+  const pid_t child =
+      spawn_until_ready([](DeviceModel& model, uint32_t slot) { model.add_context(slot, 0, kMebibyte); });
+  const uint32_t slot = *model_->enter();
+  EXPECT_EQ(model_->admit_context(slot, 0, kMebibyte), Admission::admitted);
+  model_->raise_xid(0, 31, child);
+  constexpr int32_t kIllegalAddress = 700;
+  EXPECT_EQ(model_->own_fault(0), kIllegalAddress) << "its neighbour's fault";
+  model_->leave(slot);
+  const uint32_t again = *model_->enter();
+  EXPECT_EQ(model_->admit_context(again, 0, kMebibyte), Admission::mps_recovers);
+  kill_and_reap(child);
+  EXPECT_EQ(model_->admit_context(again, 0, kMebibyte), Admission::admitted);
+  model_->leave(again);
+}
+
+TEST_F(DeviceModelTest, MpsServes48Clients) {
+  model_->set_sharing(0, Sharing::side_by_side);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 48; ++i) {
+    children.push_back(
+        spawn_until_ready([](DeviceModel& model, uint32_t slot) { model.add_context(slot, 0, kMebibyte); }));
+  }
+  const uint32_t slot = *model_->enter();
+  EXPECT_EQ(model_->admit_context(slot, 0, kMebibyte), Admission::mps_is_full);
+  kill_and_reap(children.back());
+  EXPECT_EQ(model_->admit_context(slot, 0, kMebibyte), Admission::admitted);
+  children.pop_back();
+  for (const pid_t child : children) kill_and_reap(child);
+  model_->leave(slot);
+}
+
+// Virtual time: one client, whose every wait is exact.
+class VirtualTimeTest : public DeviceModelTest {
+ protected:
+  void SetUp() override {
+    DeviceModelTest::SetUp();
+    slot_ = *model_->enter();
+    model_->start_lock_step(1);
+    model_->join_lock_step(0, slot_);
+  }
+  void TearDown() override {
+    model_->leave_lock_step();
+    model_->leave(slot_);
+    DeviceModelTest::TearDown();
+  }
+  uint64_t duration(const GpuWork& work) {
+    const uint64_t begin = model_->now();
+    model_->wait(slot_, 0, model_->launch(slot_, 0, work).tag);
+    return model_->now() - begin;
+  }
+  uint32_t slot_ = 0;
+};
+
+TEST_F(VirtualTimeTest, AThrottledGpuIsAsSlowAsTheClockItShows) {
+  model_->add_context(slot_, 0, kMebibyte);
+  const GpuWork kernel{3'000'000, 1000, false, {}}, copy{3'000'000, 0, true, {}};
+  const auto ratio_shown = [&] {
+    return static_cast<double>(model_->board(0).clock_max_mhz) / model_->read(0).clock_mhz;
+  };
+  EXPECT_EQ(duration(kernel), 3'000'000u);
+  for (const uint64_t reasons : {kReasonHardwareSlowdown | kReasonHardwareThermal, kReasonPowerCap}) {
+    model_->throttle(0, reasons);
+    EXPECT_GT(ratio_shown(), 1.2);
+    EXPECT_NEAR(static_cast<double>(duration(kernel)), 3e6 * ratio_shown(), 3e6 * 0.005);
+    EXPECT_EQ(duration(copy), 3'000'000u);
+  }
+  model_->throttle(0, 0);
+  EXPECT_EQ(duration(kernel), 3'000'000u);
+  model_->lock_clocks(0, 300, model_->board(0).clock_max_mhz / 2);
+  EXPECT_NEAR(static_cast<double>(duration(kernel)), 3e6 * ratio_shown(), 3e6 * 0.005);
+  model_->lock_clocks(0, 0, 0);
+  EXPECT_EQ(duration(kernel), 3'000'000u);
+}
+
+TEST_F(VirtualTimeTest, ACopyCrossesTheBusEvenlyInItsTime) {
+  GpuWork copy{10'000'000, 0, true, {}};
+  copy.bus_bytes[static_cast<size_t>(Bus::to_gpu)] = 1'000'000;
+  const uint64_t begin = model_->now();
+  model_->launch(slot_, 0, {2'000'000});  // it comes after a kernel of its process
+  const Launched launched = model_->launch(slot_, 0, copy);
+  EXPECT_EQ(model_->bytes_moved(0, Bus::to_gpu), 0u) << "queued is not moved";
+  model_->sleep_until_time(begin + 7'000'000);
+  EXPECT_EQ(model_->bytes_moved(0, Bus::to_gpu), 500'000u);
+  model_->wait(slot_, 0, launched.tag);
+  EXPECT_EQ(model_->bytes_moved(0, Bus::to_gpu), 1'000'000u);
+  EXPECT_EQ(model_->bytes_moved(0, Bus::from_gpu), 0u);
+  EXPECT_EQ(model_->bytes_moved(1, Bus::to_gpu), 0u);
+}
+
+// cuMemRelease in cuda.h: shared memory is freed when all handles and mappings are gone, in whatever process.
+TEST_F(DeviceModelTest, SharedMemoryIsChargedUntilItsLastHolderIsGone) {
+  constexpr uint64_t kKey = 4711;
+  const pid_t maker = spawn_until_ready([](DeviceModel& model, uint32_t slot) {
+    model.add_context(slot, 0, kMebibyte);
+    model.charge(slot, 0, 64 * kMebibyte);
+    model.share_memory(slot, 0, kKey, 64 * kMebibyte);
+  });
+  const pid_t other = spawn_until_ready([](DeviceModel& model, uint32_t slot) {
+    model.add_context(slot, 0, kMebibyte);
+    model.hold_memory(slot, kKey);
+  });
+  EXPECT_EQ(model_->read(0).used_bytes, 66 * kMebibyte);
+  kill_and_reap(maker);
+  EXPECT_EQ(model_->read(0).used_bytes, 65 * kMebibyte) << "the maker's context alone is gone";
+  ASSERT_EQ(model_->processes(0).size(), 1u);
+  EXPECT_EQ(model_->processes(0)[0].used_bytes, 65 * kMebibyte) << "who is left pays";
+  const uint32_t slot = *model_->enter();
+  EXPECT_TRUE(model_->hold_memory(slot, kKey));
+  kill_and_reap(other);
+  EXPECT_EQ(model_->read(0).used_bytes, 64 * kMebibyte);
+  model_->drop_memory(slot, kKey);
+  EXPECT_EQ(model_->read(0).used_bytes, 0u);
+  EXPECT_FALSE(model_->hold_memory(slot, kKey));
+  model_->leave(slot);
+}
+
 TEST_F(DeviceModelTest, SixteenProcessesNeverGetMoreThanThereIs) {
   std::vector<pid_t> children;
   for (int i = 0; i < 16; ++i) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "emulator/clocks.h"
 #include "emulator/gpu_lock.h"
 
 namespace tranche::emulator {
@@ -34,21 +35,12 @@ uint32_t power_at(const Board& board, uint64_t span_mw, uint32_t percent) {
   return board.power_idle_mw + static_cast<uint32_t>(span_mw * percent / 100);
 }
 
-// Locked clocks hold whether the GPU is idle or not.
-uint32_t clock_within(const SharedGpuSettings& settings, uint32_t mhz) {
-  const uint32_t least = settings.clock_min_mhz.load(), most = settings.clock_max_mhz.load();
-  return most == 0 ? mhz : std::clamp(mhz, std::min(least, most), most);
-}
-
-// What a throttled board shows: the clock that is left (chosen: a third of the highest under heat and power
-// brake, four fifths under the power cap), a core at its slowdown temperature, power at its limit.
+// What a throttled board shows: the clock that is left, a core at its slowdown temperature, power at its
+// limit.
 void show_throttling(const Board& board, uint64_t reasons, GpuReading& reading) {
   reading.throttle_reasons = reasons;
   if (reasons == 0) return;
-  const bool hard =
-      (reasons & (kReasonHardwareSlowdown | kReasonHardwareThermal | kReasonSoftwareThermal)) != 0;
-  reading.clock_mhz =
-      std::min(reading.clock_mhz, hard ? board.clock_max_mhz / 3 : board.clock_max_mhz * 4 / 5);
+  reading.clock_mhz = throttled_clock(board, reasons, reading.clock_mhz);
   if ((reasons & (kReasonHardwareThermal | kReasonSoftwareThermal)) != 0) {
     reading.temperature = board.temperature_slowdown;
   }

@@ -53,16 +53,49 @@ uint64_t DeviceModel::room(uint32_t gpu) const {
   return std::min({free, memory_limit_room(gpu), in_instance});
 }
 
-bool DeviceModel::add_context(uint32_t slot, uint32_t gpu, uint64_t bytes) {
+uint64_t DeviceModel::memory_room(uint32_t gpu) const {
+  const uint64_t limit = own_limits_[gpu];
+  if (limit == UINT64_MAX || own_slot_ >= kMaxProcesses) return room(gpu);
+  const uint64_t has = state_->uses[own_slot_][gpu].memory_bytes;
+  return std::min(room(gpu), limit - std::min(limit, has));
+}
+
+DeviceModel::Others DeviceModel::others(uint32_t slot, uint32_t gpu) const {
+  Others others;
+  each_process([&](uint32_t other) {
+    const SharedUse& use = state_->uses[other][gpu];
+    if (other == slot || use.contexts == 0) return;
+    ++others.count;
+    others.any_lost = others.any_lost || use.fault.load() != 0;
+  });
+  return others;
+}
+
+// The modes are NVML's numbers. All clients of MPS are one process to the exclusive mode: its server.
+Admission DeviceModel::admit_context(uint32_t slot, uint32_t gpu, uint64_t bytes) {
+  constexpr uint32_t kProhibited = 2, kExclusiveProcess = 3;
+  constexpr uint32_t kMpsClientsMax = 48;  // the vendor's MPS guide, from Volta on
   reap();
   GpuLock lock(*this, gpu);
-  if (bytes > room(gpu)) return false;
+  const uint32_t mode = lock.gpu().settings.compute_mode.load();
+  if (mode == kProhibited) return Admission::prohibited;
+  if (mode == kExclusiveProcess || is_mps(gpu)) {
+    const Others others = this->others(slot, gpu);
+    if (!is_mps(gpu) && others.count > 0) return Admission::used_by_another;
+    if (is_mps(gpu) && others.any_lost) return Admission::mps_recovers;
+    if (is_mps(gpu) && others.count >= kMpsClientsMax) return Admission::mps_is_full;
+  }
+  if (bytes > room(gpu) && !win_back(lock, gpu, bytes)) return Admission::out_of_memory;
   SharedUse& use = state_->uses[slot][gpu];
   use.contexts += 1;
   use.context_bytes += bytes;
   remember_peak(use);
   lock.gpu().used_bytes += bytes;
-  return true;
+  return Admission::admitted;
+}
+
+bool DeviceModel::add_context(uint32_t slot, uint32_t gpu, uint64_t bytes) {
+  return admit_context(slot, gpu, bytes) == Admission::admitted;
 }
 
 void DeviceModel::remove_context(uint32_t slot, uint32_t gpu, uint64_t bytes) {
@@ -76,7 +109,8 @@ bool DeviceModel::charge(uint32_t slot, uint32_t gpu, uint64_t bytes) {
   for (bool reaped = false;; reaped = true) {
     {
       GpuLock lock(*this, gpu);
-      if (bytes <= room(gpu)) {
+      const bool fits = bytes <= memory_room(gpu);
+      if (fits || (reaped && win_back(lock, gpu, bytes) && bytes <= memory_room(gpu))) {
         SharedUse& use = state_->uses[slot][gpu];
         use.memory_bytes += bytes;
         remember_peak(use);
@@ -97,7 +131,7 @@ void DeviceModel::discharge(uint32_t slot, uint32_t gpu, uint64_t bytes) {
 uint64_t DeviceModel::free_bytes(uint32_t gpu) {
   reap();
   GpuLock lock(*this, gpu);
-  return room(gpu);
+  return memory_room(gpu);
 }
 
 Launched DeviceModel::launch(uint32_t slot, uint32_t gpu, const GpuWork& work) {
@@ -107,7 +141,23 @@ Launched DeviceModel::launch(uint32_t slot, uint32_t gpu, const GpuWork& work) {
   ++use.launches;
   const GpuWork own = on_own_multiprocessors(slot, gpu, work);
   const uint32_t demand = own.copy ? 0 : std::clamp<uint32_t>(own.demand, 1, 1000);
-  return {enqueue(lock.timeline_of(slot), lock.uses(), slot, own.ns, demand), use.timeline.served_tag};
+  Timeline& timeline = lock.timeline_of(slot);
+  const uint64_t before = use.timeline.finish_tag;
+  Launched launched{enqueue(timeline, lock.uses(), slot, own.ns, demand), use.timeline.served_tag, {}};
+  if (!own.copy) return launched;
+  const uint64_t start = expected_time(timeline, lock.uses(), slot, before);
+  launched.transfer = {start, start + std::max<uint64_t>(own.ns, 1), 0};
+  for (const Bus direction : {Bus::to_gpu, Bus::from_gpu}) {
+    SharedTransfer part = launched.transfer;
+    part.bytes = own.bus_bytes[static_cast<size_t>(direction)];
+    if (part.bytes > 0) note_transfer(lock.gpu(), direction, part);
+  }
+  return launched;
+}
+
+void DeviceModel::count_transfer(uint32_t gpu, Bus direction, const SharedTransfer& transfer) {
+  GpuLock lock(*this, gpu);
+  note_transfer(lock.gpu(), direction, transfer);
 }
 
 Launched DeviceModel::position(uint32_t slot, uint32_t gpu) {

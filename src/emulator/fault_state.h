@@ -22,6 +22,8 @@ enum class RecoveryAction : uint32_t { none = 0, reset = 1, reboot = 2, drain_p2
 inline constexpr uint64_t kReasonPowerCap = 0x4, kReasonHardwareSlowdown = 0x8, kReasonSoftwareThermal = 0x20,
                           kReasonHardwareThermal = 0x40, kReasonPowerBrake = 0x80;
 
+inline constexpr uint32_t kReasonBits = 9;
+
 // What stays on a GPU when a process that used it ends.
 enum class Leaving : uint32_t {
   nothing = 0,
@@ -49,7 +51,8 @@ struct SharedGpuFaults {
   SharedBlock nvml;                // NVML calls about this GPU
   std::atomic<uint64_t> throttle_reasons;
   std::atomic<uint64_t> throttled_since_ns;
-  std::atomic<uint64_t> throttled_ns;  // in the past, since the server was made
+  std::atomic<uint64_t> throttled_ns;  // by any reason, in the past, since the server was made
+  std::array<std::atomic<uint64_t>, kReasonBits> throttled_ns_by;  // the same by the reason's bit
   EccCounters ecc;
   std::atomic<uint32_t> rows_corrected, rows_uncorrected, rows_pending, rows_failure;
   std::atomic<uint64_t> ghost_bytes;            // in use by no process that lives; part of used_bytes

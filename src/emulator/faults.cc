@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <climits>
 
 #include "emulator/gpu_lock.h"
@@ -63,6 +64,17 @@ void DeviceModel::lose_contexts(uint32_t slot, GpuLock& lock, int32_t cuda_resul
   if (use.timeline.has_work()) abandon(lock.timeline_of(slot), lock.uses(), slot);
 }
 
+void DeviceModel::lose_all_contexts(uint32_t gpu, int32_t cuda_result) {
+  {
+    GpuLock lock(*this, gpu);
+    lock.advance_to_now();
+    each_process([&](uint32_t slot) {
+      if (state_->uses[slot][gpu].contexts > 0) lose_contexts(slot, lock, cuda_result);
+    });
+  }
+  wake_waiters(gpu);
+}
+
 void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t gpu_instance,
                             uint32_t compute_instance) {
   const XidMeaning meaning = meaning_of_xid(code);
@@ -81,28 +93,33 @@ void DeviceModel::raise_xid(uint32_t gpu, uint32_t code, int32_t pid, uint32_t g
       const SharedUse& use = state_->uses[slot][gpu];
       const bool in_instance =
           gpu_instance == kNoInstanceId || use.gpu_instance_plus_one.load() == gpu_instance + 1;
-      const bool is_meant =
-          meaning.effect != XidEffect::context || ((pid == 0 || its_pid == pid) && in_instance);
+      // Clients of MPS share their server's faults.
+      const bool is_at_fault = pid == 0 || its_pid == pid || is_mps(gpu);
+      const bool is_meant = meaning.effect != XidEffect::context || (is_at_fault && in_instance);
       if (is_meant) lose_contexts(slot, lock, meaning.cuda_result);
       if (its_pid != pid || use.gpu_instance_plus_one.load() == 0) return;
       gpu_instance = use.gpu_instance_plus_one.load() - 1;  // the driver says whose it is
       compute_instance = use.compute_instance_plus_one.load() - 1;
     });
   }
+  record_xid({gpu, code, pid, gpu_instance, compute_instance, monotonic_now()});
+  wake_waiters(gpu);
+}
+
+void DeviceModel::record_xid(const XidRecord& record) {
   {
     RobustLock lock(state_->table_lock, [this] { repair_table(); });
     const uint32_t number = state_->faults.xid_count.load();
     SharedXid& row = state_->faults.xids[number % kXidsKept];
-    row.gpu.store(gpu);
-    row.code.store(code);
-    row.pid.store(pid);
-    row.gpu_instance.store(gpu_instance);
-    row.compute_instance.store(compute_instance);
-    row.time_ns.store(monotonic_now());
+    row.gpu.store(record.gpu);
+    row.code.store(record.code);
+    row.pid.store(record.pid);
+    row.gpu_instance.store(record.gpu_instance);
+    row.compute_instance.store(record.compute_instance);
+    row.time_ns.store(record.time_ns);
     state_->faults.xid_count.store(number + 1, std::memory_order_release);
   }
   wake_all(state_->faults.xid_count);
-  wake_waiters(gpu);
 }
 
 bool DeviceModel::xid(uint32_t number, XidRecord& record) const {
@@ -145,18 +162,26 @@ void DeviceModel::wait_while_nvml_blocked(uint32_t gpu) {
 
 void DeviceModel::throttle(uint32_t gpu, uint64_t reasons) {
   SharedGpuFaults& faults = state_->gpus[gpu].faults;
-  const uint64_t now = monotonic_now();
-  const bool was = faults.throttle_reasons.exchange(reasons) != 0;
-  if (was) faults.throttled_ns.fetch_add(now - std::min(now, faults.throttled_since_ns.load()));
-  faults.throttled_since_ns.store(now);
+  change_clock(gpu, [&] {
+    const uint64_t now = monotonic_now();
+    const uint64_t span = now - std::min(now, faults.throttled_since_ns.load());
+    const uint64_t before = faults.throttle_reasons.exchange(reasons);
+    if (before != 0) faults.throttled_ns.fetch_add(span);
+    for (uint32_t bit = 0; bit < kReasonBits; ++bit) {
+      if ((before >> bit & 1) != 0) faults.throttled_ns_by[bit].fetch_add(span);
+    }
+    faults.throttled_since_ns.store(now);
+  });
 }
 
-uint64_t DeviceModel::throttled_ns(uint32_t gpu) const {
+uint64_t DeviceModel::throttled_ns(uint32_t gpu, uint64_t reason) const {
   const SharedGpuFaults& faults = state_->gpus[gpu].faults;
   const uint64_t now = monotonic_now();
-  const uint64_t current =
-      faults.throttle_reasons.load() != 0 ? now - std::min(now, faults.throttled_since_ns.load()) : 0;
-  return faults.throttled_ns.load() + current;
+  const bool lasts = (faults.throttle_reasons.load() & reason) != 0;
+  const uint64_t current = lasts ? now - std::min(now, faults.throttled_since_ns.load()) : 0;
+  if (reason == UINT64_MAX) return faults.throttled_ns.load() + current;
+  const auto bit = static_cast<uint32_t>(std::countr_zero(reason));
+  return bit < kReasonBits ? faults.throttled_ns_by[bit].load() + current : 0;
 }
 
 void DeviceModel::add_ghost(uint32_t gpu, uint64_t bytes) {

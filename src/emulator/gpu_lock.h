@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "emulator/clocks.h"
 #include "emulator/device_model.h"
 #include "emulator/robust_lock.h"
 
@@ -55,5 +56,19 @@ class DeviceModel::GpuLock {
   Uses uses_;
   RobustLock lock_;
 };
+
+template <class Change>
+void DeviceModel::change_clock(uint32_t gpu, Change change) {
+  {
+    GpuLock lock(*this, gpu);
+    lock.advance_to_now();
+    change();
+    const uint64_t reasons = lock.gpu().faults.throttle_reasons.load();
+    const uint32_t slowed_by = kernels_slowed_by(board(gpu), settings(gpu), reasons);
+    lock.timeline().slowed_by = slowed_by;
+    for (Timeline& timeline : lock.gpu().instance_timelines) timeline.slowed_by = slowed_by;
+  }
+  wake_waiters(gpu);
+}
 
 }  // namespace tranche::emulator

@@ -1,5 +1,10 @@
 // Limits of device memory by cgroup, as drivers from release 615 on hold them: a hard limit that nothing in
-// the cgroup or below it passes, and a soft one that is kept free for it.
+// the cgroup or below it passes, and a soft one that is guaranteed to it.
+//
+// What the vendor's guide says of soft limits is said of MPS: above it an allocation still succeeds and
+// borrows from others, and when one of those needs what it is guaranteed, a client above its own soft limit
+// is terminated. So it is here. Without MPS nobody can be terminated, so the guarantee is kept free; the
+// guide is silent about it.
 //
 // Which cgroup a process is in is asked of the kernel at each allocation, and only while any limit exists: a
 // process can be moved. Only cgroup2 counts, as for the driver.
@@ -140,7 +145,7 @@ uint64_t DeviceModel::memory_limit_room(uint32_t gpu) const {
     if (is_within(own, cgroup_of(limit))) {
       const uint64_t hard = limit.hard_bytes.load();
       room = std::min(room, hard - std::min(hard, used));
-    } else {
+    } else if (!is_mps(gpu)) {
       const uint64_t soft = limit.soft_bytes.load();
       kept_for_others += soft - std::min(soft, used);
     }
@@ -148,6 +153,50 @@ uint64_t DeviceModel::memory_limit_room(uint32_t gpu) const {
   const uint64_t taken = std::min(usable, state_->gpus[gpu].used_bytes);
   const uint64_t free = usable - taken;
   return std::min(room, free - std::min(free, kept_for_others));
+}
+
+bool DeviceModel::is_guaranteed(uint32_t gpu, std::string_view cgroup, uint64_t bytes) const {
+  bool guaranteed = false;
+  for (const SharedMemoryLimit& limit : state_->memory_limits.limits) {
+    if (limit.gpu_plus_one.load() != gpu + 1 || !is_within(cgroup, cgroup_of(limit))) continue;
+    const uint64_t used = used_by_cgroup(gpu, cgroup_of(limit));
+    if (used + bytes > limit.hard_bytes.load()) return false;  // what is refused is not guaranteed
+    guaranteed = guaranteed || used + bytes <= limit.soft_bytes.load();
+  }
+  return guaranteed;
+}
+
+bool DeviceModel::is_evictable(uint32_t gpu, std::string_view cgroup) const {
+  return !is_guaranteed(gpu, cgroup, 0);
+}
+
+// The largest first, which is chosen: the guide does not say whom the server picks.
+bool DeviceModel::win_back(GpuLock& lock, uint32_t gpu, uint64_t bytes) {
+  if (state_->memory_limits.count.load() == 0 || !is_mps(gpu)) return false;
+  const std::string own = cgroup_of_process("self");
+  if (!is_guaranteed(gpu, own, bytes)) return false;
+  std::vector<std::pair<uint64_t, uint32_t>> clients;  // bytes and row
+  uint64_t could_win = 0;
+  each_process([&](uint32_t slot) {
+    const SharedUse& use = state_->uses[slot][gpu];
+    int32_t pid = 0;
+    if (slot == own_slot_ || use.contexts == 0 || !is_alive(slot, pid) || pid <= 0) return;
+    if (!is_evictable(gpu, cgroup_of_process(std::to_string(pid).c_str()))) return;
+    clients.emplace_back(use.context_bytes + use.memory_bytes, slot);
+    could_win += clients.back().first;
+  });
+  if (room(gpu) + could_win < bytes) return false;
+  std::sort(clients.rbegin(), clients.rend());
+  constexpr int32_t kMpsClientTerminated = 810;
+  for (const auto& [held, slot] : clients) {
+    if (bytes <= room(gpu)) break;
+    SharedUse& use = state_->uses[slot][gpu];
+    lose_contexts(slot, lock, kMpsClientTerminated);
+    use.contexts = use.context_bytes = use.memory_bytes = 0;
+    lock.gpu().used_bytes -= std::min(lock.gpu().used_bytes, held);
+  }
+  wake_waiters(gpu);
+  return bytes <= room(gpu);
 }
 
 Result<MemoryLimit> DeviceModel::memory_limit(uint32_t gpu, const std::string& path) {

@@ -201,6 +201,7 @@ MigResult DeviceModel::create_compute_instance(uint32_t gpu, uint32_t gpu_instan
   timeline = {};
   timeline.now = now();
   timeline.sharing = lock.timeline().sharing;
+  timeline.slowed_by = lock.timeline().slowed_by;
   return result;
 }
 

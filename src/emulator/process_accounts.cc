@@ -85,6 +85,7 @@ int32_t DeviceModel::find_process(uint32_t slot, uint64_t image) const {
 }
 
 void DeviceModel::close_account(uint32_t slot) {
+  drop_exports_of(slot);
   for (uint32_t gpu = 0; gpu < gpu_count_; ++gpu) {
     SharedUse& use = state_->uses[slot][gpu];
     GpuLock lock(*this, gpu);

@@ -32,8 +32,9 @@ Result<void> apply_statement(std::string_view key, std::string_view value, Serve
     return {};
   }
   if (key == "guest") return set_guest(value, server);
+  if (key == "sharing") return set_sharing(value, server);
   return fail(ErrorCode::invalid_argument,
-              "\"" + std::string(key) + "\" is not understood; write board, driver, guest or name");
+              "\"" + std::string(key) + "\" is not understood; write board, driver, guest, sharing or name");
 }
 
 }  // namespace
@@ -57,6 +58,27 @@ Result<void> set_guest(std::string_view value, ServerDescription& server) {
                 "\"" + std::string(value) +
                     "\" is not a kind of guest; write none, passthrough, vgpu or "
                     "vgpu-unlicensed");
+  }
+  return {};
+}
+
+Result<void> set_sharing(std::string_view text, ServerDescription& server) {
+  constexpr std::string_view kSomeGpus = "mps@";
+  server.mps_everywhere = text == "mps";
+  server.mps_gpus.clear();
+  if (text == "mps" || text == "slices") return {};
+  if (text.substr(0, kSomeGpus.size()) != kSomeGpus) {
+    return fail(
+        ErrorCode::invalid_argument,
+        "\"" + std::string(text) + "\" is no way of sharing; write slices, mps, or mps@0,3 for GPUs 0 and 3");
+  }
+  text.remove_prefix(kSomeGpus.size());
+  for (bool more = true; more;) {
+    const size_t comma = text.find(',');
+    TRY_ASSIGN(const int64_t gpu, parse_integer(text.substr(0, comma), 0, kMaxGpus - 1, "the GPU's number"));
+    server.mps_gpus.push_back(static_cast<uint32_t>(gpu));
+    more = comma != std::string_view::npos;
+    if (more) text.remove_prefix(comma + 1);
   }
   return {};
 }

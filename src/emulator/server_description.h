@@ -5,6 +5,7 @@
 //     name = lab-a               # seeds the UUIDs: the same name gives the same UUIDs
 //     driver = 570               # a level of levels/, or a whole version: 550.163.01
 //     guest = vgpu               # or passthrough, or vgpu-unlicensed
+//     sharing = mps@0,3          # GPUs 0 and 3 under MPS; "mps": all; "slices": none, as if nothing was said
 //     board = h100-80:4          # repeatable; GPUs are numbered in the order written
 #pragma once
 
@@ -27,14 +28,18 @@ struct ServerDescription {
   std::string name = "tranche";
   std::string driver_version = "550.163.01";
   Guest guest = Guest::none;
-  bool is_licensed = true;     // of a vGPU guest
-  std::vector<uint32_t> gpus;  // index into boards(), one entry a GPU
+  bool is_licensed = true;  // of a vGPU guest
+  bool mps_everywhere = false;
+  std::vector<uint32_t> mps_gpus;  // that are under MPS, if not all are
+  std::vector<uint32_t> gpus;      // index into boards(), one entry a GPU
 };
 
 // Appends the GPUs of "BOARD" or "BOARD:COUNT" to `server`.
 Result<void> add_boards(std::string_view specification, ServerDescription& server);
 // Makes the server a guest: "none", "passthrough", "vgpu" or "vgpu-unlicensed".
 Result<void> set_guest(std::string_view kind, ServerDescription& server);
+// How processes share GPUs: "slices", "mps", or "mps@N,..." for some GPUs.
+Result<void> set_sharing(std::string_view text, ServerDescription& server);
 // Reads the text of a description file; an error names the line.
 Result<ServerDescription> parse_server_description(std::string_view text);
 // Refuses versions that are not MAJOR.MINOR[.PATCH] in digits.

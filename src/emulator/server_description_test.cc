@@ -59,6 +59,19 @@ TEST(ServerDescriptionTest, AServerMayBeAGuest) {
   EXPECT_FALSE(parse_server_description("board = t4\nguest = cloud"));
 }
 
+TEST(ServerDescriptionTest, GpusMayBeSharedAsUnderMps) {
+  const auto all = parse_server_description("board = t4:3\nsharing = mps");
+  ASSERT_TRUE(all);
+  EXPECT_TRUE(all->mps_everywhere);
+  const auto some = parse_server_description("board = t4:3\nsharing = mps@0,2");
+  ASSERT_TRUE(some);
+  EXPECT_FALSE(some->mps_everywhere);
+  EXPECT_EQ(some->mps_gpus, (std::vector<uint32_t>{0, 2}));
+  for (const char* bad : {"mps@", "mps@64", "mps@0,", "mps@-1", "fair"}) {
+    EXPECT_FALSE(parse_server_description("board = t4:3\nsharing = " + std::string(bad))) << bad;
+  }
+}
+
 TEST(BoardTest, EveryBoardIsPlausible) {
   for (const Board& board : boards()) {
     SCOPED_TRACE(board.key);

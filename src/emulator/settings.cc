@@ -1,6 +1,7 @@
-// What an administrator can change of a GPU: accounting, and what copies moved.
+// What an administrator can change of a GPU: clocks, accounting; and what copies moved over PCIe.
 
 #include <algorithm>
+#include <cmath>
 
 #include "emulator/gpu_lock.h"
 
@@ -56,9 +57,50 @@ std::vector<AccountReading> DeviceModel::accounts(uint32_t gpu) {
   return accounts;
 }
 
-void DeviceModel::count_copied(uint32_t gpu, bool to_gpu, uint64_t bytes) {
-  SharedGpuSettings& shared = settings(gpu);
-  (to_gpu ? shared.bytes_to_gpu : shared.bytes_from_gpu).fetch_add(bytes, std::memory_order_relaxed);
+void DeviceModel::lock_clocks(uint32_t gpu, uint32_t least_mhz, uint32_t most_mhz) {
+  change_clock(gpu, [&] {
+    settings(gpu).clock_min_mhz.store(least_mhz);
+    settings(gpu).clock_max_mhz.store(most_mhz);
+  });
+}
+
+// Transfers at one rate that follow each other closely become one, so that many small copies are remembered
+// too.
+void DeviceModel::note_transfer(SharedGpu& gpu, Bus direction, const SharedTransfer& transfer) {
+  constexpr uint64_t kCloseNs = 5000;
+  const auto rate = [](const SharedTransfer& it) {
+    return static_cast<double>(it.bytes) /
+           static_cast<double>(std::max<uint64_t>(it.end_ns - it.start_ns, 1));
+  };
+  SharedTransfers& transfers = gpu.transfers[static_cast<size_t>(direction)];
+  transfers.bytes += transfer.bytes;
+  SharedTransfer& last = transfers.newest[(transfers.count + kTransfersKept - 1) % kTransfersKept];
+  const bool follows = transfers.count > 0 && transfer.start_ns >= last.end_ns &&
+                       transfer.start_ns - last.end_ns < kCloseNs &&
+                       std::abs(rate(last) - rate(transfer)) < rate(transfer) / 16;
+  if (follows) {
+    last.end_ns = transfer.end_ns;
+    last.bytes += transfer.bytes;
+    return;
+  }
+  transfers.newest[transfers.count % kTransfersKept] = transfer;
+  ++transfers.count;
+}
+
+uint64_t DeviceModel::bytes_moved(uint32_t gpu, Bus direction) {
+  GpuLock lock(*this, gpu);
+  SharedTransfers& transfers = lock.gpu().transfers[static_cast<size_t>(direction)];
+  const uint64_t time = now();
+  uint64_t still_to_go = 0;
+  for (const SharedTransfer& transfer : transfers.newest) {
+    if (transfer.end_ns <= time) continue;
+    const uint64_t span = transfer.end_ns - std::min(transfer.start_ns, transfer.end_ns - 1);
+    const uint64_t left = std::min(transfer.end_ns - time, span);
+    still_to_go += static_cast<uint64_t>(static_cast<double>(transfer.bytes) * static_cast<double>(left) /
+                                         static_cast<double>(span));
+  }
+  transfers.told = std::max(transfers.told, transfers.bytes - std::min(transfers.bytes, still_to_go));
+  return transfers.told;
 }
 
 }  // namespace tranche::emulator

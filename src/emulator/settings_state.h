@@ -15,7 +15,19 @@ struct SharedGpuSettings {
   std::atomic<uint32_t> accounting;                    // 1: on
   std::atomic<uint32_t> power_limit_mw;                // 0: the board's own
   std::atomic<uint32_t> clock_min_mhz, clock_max_mhz;  // locked graphics clocks; 0: not locked
-  std::atomic<uint64_t> bytes_to_gpu, bytes_from_gpu;  // over PCIe, by copies
+};
+
+// Copies over PCIe in one direction: the newest of them, with the time that each is on the bus. Written under
+// the GPU's lock.
+struct SharedTransfer {
+  uint64_t start_ns, end_ns;  // of the model
+  uint64_t bytes;
+};
+inline constexpr uint32_t kTransfersKept = 64;
+struct SharedTransfers {
+  uint64_t count, bytes;  // ever
+  uint64_t told;  // of those bytes, the most that was ever said to have moved: a counter never goes back
+  std::array<SharedTransfer, kTransfersKept> newest;
 };
 
 // A process that ended while accounting was on.

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "emulator/export_state.h"
 #include "emulator/fault_state.h"
 #include "emulator/mig/mig_state.h"
 #include "emulator/server_description.h"
@@ -49,6 +50,7 @@ struct SharedGpu {
   uint64_t retired_busy_ns;  // that compute instances had which are gone, as time of the whole GPU
   SharedGpuSettings settings;
   SharedAccounting accounting;
+  std::array<SharedTransfers, 2> transfers;  // by Bus
 };
 
 // Who has an account. A row counts while its process holds a record lock on byte `slot` of the file
@@ -109,6 +111,7 @@ struct SharedState {
   SharedServerFaults faults;
 
   SharedMemoryLimits memory_limits;
+  SharedExports exports;
   SharedLockStep lock_step;
   pthread_mutex_t table_lock;
   std::atomic<uint32_t> process_high_water;  // slots ever used: where a walk may stop

@@ -10,6 +10,16 @@ __extension__ using Wide = unsigned __int128;  // for products of two times
 
 uint64_t nanoseconds(uint64_t tags) { return (tags + kTagsPerNanosecond - 1) / kTagsPerNanosecond; }
 
+// tags * to / from, where that product would not fit.
+uint64_t scaled(uint64_t tags, uint64_t to, uint64_t from) {
+  return tags / from * to + tags % from * to / from;
+}
+
+// At which kernels run, in thousandths of what they do at the highest clock.
+uint64_t kernel_speed(const Timeline& timeline) {
+  return kWholeGpu - std::min<uint64_t>(timeline.slowed_by, kWholeGpu - 1);
+}
+
 // Adds busy time between two instants to a history, period by period; `part` in 1/1024.
 template <class History>
 void add_span(History& history, uint64_t from, uint64_t to, uint64_t part) {
@@ -67,12 +77,13 @@ void add_segment(ProcessTimeline& process, uint64_t end_tag, uint16_t demand) {
   process.segment_count = count + 1;
 }
 
-// Gives a process `tags` of service between two instants.
-void serve(ProcessTimeline& process, uint64_t from, uint64_t to, uint64_t tags) {
+// Gives a process `tags` of service between two instants; a kernel has run at `speed`.
+void serve(ProcessTimeline& process, uint64_t from, uint64_t to, uint64_t tags, uint64_t speed) {
   if (demand_now(process) > 0) {
-    process.busy_tags += tags;
+    const uint64_t busy = scaled(tags, kWholeGpu, speed);  // a slow kernel keeps the GPU for longer
+    process.busy_tags += busy;
     const uint64_t span = to - from;
-    if (span > 0) add_span(process.history, from, to, std::min<uint64_t>(tags / span, kTagsPerNanosecond));
+    if (span > 0) add_span(process.history, from, to, std::min<uint64_t>(busy / span, kTagsPerNanosecond));
   }
   Run* const last =
       process.run_count == 0 ? nullptr : &process.runs[(process.run_count - 1) % process.runs.size()];
@@ -130,14 +141,15 @@ void advance_slice(Timeline& timeline, ProcessTimelines& processes, uint64_t now
   const bool is_kernel = demand_now(process) > 0;
   const uint64_t allowed =
       timeline.active_count > 1 ? std::min(timeline.slice_left, now - timeline.now) : now - timeline.now;
-  const uint64_t needed = nanoseconds(left);
+  const uint64_t speed = is_kernel ? kernel_speed(timeline) : kWholeGpu;
+  const uint64_t needed = nanoseconds(scaled(left, kWholeGpu, speed));
   const uint64_t step = std::min(allowed, needed);
-  const uint64_t tags = step == needed ? left : step * kTagsPerNanosecond;
+  const uint64_t tags = step == needed ? left : scaled(step * kTagsPerNanosecond, speed, kWholeGpu);
   if (is_kernel) {
     timeline.busy_ns += step;
     add_span(timeline.history, timeline.now, timeline.now + step, kTagsPerNanosecond);
   }
-  serve(process, timeline.now, timeline.now + step, tags);
+  serve(process, timeline.now, timeline.now + step, tags, speed);
   timeline.now += step;
   timeline.slice_left -= std::min(timeline.slice_left, step);
   if (!process.has_work())
@@ -152,24 +164,33 @@ uint64_t total_demand(Timeline& timeline, ProcessTimelines& processes) {
   return total;
 }
 
+// How fast a process is served side by side with the others: `served` tags in the time of `whole` alone.
+struct Rate {
+  uint64_t served = kWholeGpu, whole = kWholeGpu;
+};
+
 // All run: until the first of them ends a piece of work, at most until `now`.
 void advance_side_by_side(Timeline& timeline, ProcessTimelines& processes, uint64_t now) {
-  const uint64_t demand =
-      std::max(total_demand(timeline, processes), kWholeGpu);  // they run at kWholeGpu / demand
-  uint64_t least = UINT64_MAX;
+  const uint64_t speed = kernel_speed(timeline);
+  const Rate kernels{speed, std::max(total_demand(timeline, processes), kWholeGpu)}, copies;
+  const auto rate_of = [&](ProcessTimeline& process) { return demand_now(process) > 0 ? kernels : copies; };
+  const auto needed_by = [&](ProcessTimeline& process) {
+    const Rate rate = rate_of(process);
+    return nanoseconds(scaled(left_in_segment(process), rate.whole, rate.served));
+  };
+  uint64_t step = now - timeline.now;
   for (uint32_t i = 0; i < timeline.active_count; ++i) {
-    least = std::min(least, left_in_segment(processes.of(timeline.active[i])));
+    step = std::min(step, needed_by(processes.of(timeline.active[i])));
   }
-  const uint64_t needed = nanoseconds(least / kWholeGpu * demand + least % kWholeGpu * demand / kWholeGpu);
-  const uint64_t step = std::min(needed, now - timeline.now);
-  const uint64_t tags = step == needed ? least
-                                       : step * kTagsPerNanosecond / demand * kWholeGpu +
-                                             step * kTagsPerNanosecond % demand * kWholeGpu / demand;
   bool any_kernel = false;
   for (uint32_t i = 0; i < timeline.active_count; ++i) {
     ProcessTimeline& process = processes.of(timeline.active[i]);
     any_kernel = any_kernel || demand_now(process) > 0;
-    serve(process, timeline.now, timeline.now + step, std::min(tags, left_in_segment(process)));
+    const Rate rate = rate_of(process);
+    const uint64_t left = left_in_segment(process);
+    const uint64_t tags = scaled(step * kTagsPerNanosecond, rate.served, rate.whole);
+    const bool ends = needed_by(process) == step;
+    serve(process, timeline.now, timeline.now + step, ends ? left : std::min(tags, left), speed);
   }
   if (any_kernel) {
     timeline.busy_ns += step;
@@ -179,8 +200,20 @@ void advance_side_by_side(Timeline& timeline, ProcessTimelines& processes, uint6
   drop_finished(timeline, processes);
 }
 
-uint64_t remaining_ns(ProcessTimeline& process) {
-  return process.has_work() ? nanoseconds(process.finish_tag - process.served_tag) : 0;
+// Time that `process` would need alone for its work up to `goal`.
+uint64_t time_alone(ProcessTimeline& process, uint64_t goal, uint64_t speed) {
+  uint64_t at = process.served_tag;
+  if (goal <= at) return 0;
+  if (speed == kWholeGpu) return nanoseconds(goal - at);
+  uint64_t tags = 0;
+  for (uint32_t i = 0; i < segments_of(process) && at < goal; ++i) {
+    const Segment& segment = segment_at(process, i);
+    const uint64_t end = std::min(segment.end_tag, goal);
+    if (end <= at) continue;
+    tags += segment.demand == 0 ? end - at : scaled(end - at, kWholeGpu, speed);
+    at = end;
+  }
+  return nanoseconds(tags + (goal - at));
 }
 
 }  // namespace
@@ -220,12 +253,14 @@ uint64_t enqueue(Timeline& timeline, ProcessTimelines& processes, uint32_t slot,
 uint64_t expected_time(const Timeline& timeline, ProcessTimelines& processes, uint32_t slot, uint64_t tag) {
   constexpr uint32_t kTurnsAhead = 4096;
   ProcessTimeline& process = processes.of(slot);
-  const uint64_t goal = std::min(tag, process.finish_tag);
-  uint64_t own = goal > process.served_tag ? nanoseconds(goal - process.served_tag) : 0;
+  const uint64_t speed = kernel_speed(timeline);
+  uint64_t own = time_alone(process, std::min(tag, process.finish_tag), speed);
   if (timeline.sharing == Sharing::side_by_side || timeline.active_count < 2) return timeline.now + own;
   std::array<uint64_t, kMaxProcesses> left;
-  for (uint32_t i = 0; i < timeline.active_count; ++i)
-    left[i] = remaining_ns(processes.of(timeline.active[i]));
+  for (uint32_t i = 0; i < timeline.active_count; ++i) {
+    ProcessTimeline& its = processes.of(timeline.active[i]);
+    left[i] = time_alone(its, its.finish_tag, speed);
+  }
   uint64_t time = timeline.now + timeline.switch_left, slice = timeline.slice_left;
   uint32_t turn = timeline.current % timeline.active_count;
   for (uint32_t i = 0; i < kTurnsAhead; ++i) {

@@ -8,8 +8,9 @@
 //   multiprocessors
 //     fits, and each proportionally slower when it does not.
 // A process's own work is served in order. Work is a kernel with a demand (thousandths of the
-// multiprocessors) or a copy, which keeps its process waiting but nobody busy. No process has to run for time
-// to pass: whoever looks first brings the timeline up to now, slice by slice.
+// multiprocessors) or a copy, which keeps its process waiting but nobody busy. Kernels are as long as they
+// are at the highest clock; while the clock is lower they take longer in proportion, and copies do not. No
+// process has to run for time to pass: whoever looks first brings the timeline up to now, slice by slice.
 //
 // Units: real times are CLOCK_MONOTONIC (or virtual) ns. A tag counts a process's own work in 1/1024 ns of
 // exclusive GPU time since it came: its work is done when what it was served reaches the tag. Threading: the
@@ -69,7 +70,7 @@ struct Run {
 struct ProcessTimeline {
   uint64_t finish_tag = 0;  // of all that it ever queued
   uint64_t served_tag = 0;  // of what it has been served
-  uint64_t busy_tags = 0;   // GPU time that its kernels have had since it came
+  uint64_t busy_tags = 0;   // GPU time that its kernels have had since it came, at whatever clock
   BusyHistory<32> history;  // the same by sample period
   uint32_t segment_first = 0, segment_count = 0;
   std::array<Segment, 64> segments;  // a ring; what does not fit joins the last
@@ -85,6 +86,7 @@ struct Timeline {
   uint64_t now = 0;      // up to where time has been accounted
   uint64_t busy_ns = 0;  // total time with at least one kernel at work
   Sharing sharing = Sharing::slices;
+  uint32_t slowed_by = 0;  // thousandths of their speed that kernels lack, because the clock is lowered
   uint32_t active_count = 0;
   uint32_t current = 0;  // whose turn it is, an index into `active`
   uint64_t slice_left = kSliceNs;

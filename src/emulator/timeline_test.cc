@@ -105,6 +105,43 @@ TEST_F(TimelineTest, ACopyKeepsItsProcessWaitingButTheGpuIdle) {
   EXPECT_EQ(processes_.busy_ns(0), 500u);
 }
 
+// A board at a third of its clock: kernels take three times as long, copies as long as before.
+TEST_F(TimelineTest, ALoweredClockSlowsKernelsInProportionAndNoCopies) {
+  timeline_->slowed_by = 750;
+  const uint64_t copy = enqueue(*timeline_, processes_, 0, 1000, 0);
+  const uint64_t kernel = enqueue(*timeline_, processes_, 0, 500, 1000);
+  EXPECT_EQ(expected_time(*timeline_, processes_, 0, kernel), kStart + 1000 + 4 * 500);
+  advance(*timeline_, processes_, kStart + 10'000);
+  EXPECT_EQ(reached(0, copy), kStart + 1000);
+  EXPECT_EQ(reached(0, kernel), kStart + 3000);
+  EXPECT_EQ(timeline_->busy_ns, 2000u) << "it keeps the GPU for longer";
+  EXPECT_EQ(processes_.busy_ns(0), 2000u);
+}
+
+TEST_F(TimelineTest, AClockThatIsLoweredInTheMiddleSlowsWhatIsLeft) {
+  const uint64_t kernel = enqueue(*timeline_, processes_, 0, 10'000);
+  advance(*timeline_, processes_, kStart + 4000);
+  timeline_->slowed_by = 500;
+  EXPECT_EQ(expected_time(*timeline_, processes_, 0, kernel), kStart + 4000 + 2 * 6000);
+  advance(*timeline_, processes_, kStart + 8000);
+  timeline_->slowed_by = 0;
+  advance(*timeline_, processes_, kStart + 100'000);
+  EXPECT_EQ(reached(0, kernel), kStart + 4000 + 4000 + 4000);
+  EXPECT_EQ(timeline_->busy_ns, 12'000u);
+}
+
+TEST_F(TimelineTest, SideBySideALoweredClockAddsToWhatIsShared) {
+  timeline_->sharing = Sharing::side_by_side;
+  timeline_->slowed_by = 500;
+  const uint64_t a = enqueue(*timeline_, processes_, 0, 10'000, 1000);
+  const uint64_t b = enqueue(*timeline_, processes_, 1, 10'000, 1000);
+  const uint64_t copy = enqueue(*timeline_, processes_, 2, 10'000, 0);
+  advance(*timeline_, processes_, kStart + 1'000'000);
+  EXPECT_EQ(reached(0, a), kStart + 40'000) << "half the clock, half of the multiprocessors";
+  EXPECT_EQ(reached(1, b), kStart + 40'000);
+  EXPECT_EQ(reached(2, copy), kStart + 10'000);
+}
+
 TEST_F(TimelineTest, AnAbandonedProcessMakesRoom) {
   const uint64_t a = enqueue(*timeline_, processes_, 0, 2 * kSliceNs);
   enqueue(*timeline_, processes_, 1, 1000 * kSliceNs);
@@ -165,13 +202,15 @@ TEST_F(TimelineTest, RandomHistoriesConserveTime) {
     auto timeline = std::make_unique<Timeline>();
     timeline->now = kStart;
     timeline->sharing = seed % 3 == 0 ? Sharing::side_by_side : Sharing::slices;
+    timeline->slowed_by = seed % 4 == 0 ? 500 : 0;
+    const uint64_t longer = seed % 4 == 0 ? 2 : 1;
     FakeProcesses processes(8);
     uint64_t kernels_ns = 0;
     for (int step = 0; step < 300; ++step) {
       advance(*timeline, processes, timeline->now + random.below(2 * kSliceNs));
       const uint64_t work = random.below(3 * kSliceNs);
       const auto demand = static_cast<uint32_t>(random.below(5) * 250);
-      if (demand > 0) kernels_ns += work;
+      if (demand > 0) kernels_ns += longer * work;
       const auto slot = static_cast<uint32_t>(random.below(processes.count()));
       const uint64_t tag = enqueue(*timeline, processes, slot, work, demand);
       const uint64_t expected = expected_time(*timeline, processes, slot, tag);
@@ -180,7 +219,7 @@ TEST_F(TimelineTest, RandomHistoriesConserveTime) {
     const auto slot = static_cast<uint32_t>(random.below(processes.count()));
     const uint64_t last = processes.of(slot).finish_tag;
     const uint64_t expected = expected_time(*timeline, processes, slot, last), asked = timeline->now;
-    advance(*timeline, processes, timeline->now + 3000 * kSliceNs);
+    advance(*timeline, processes, timeline->now + 6000 * kSliceNs);
     EXPECT_EQ(timeline->active_count, 0u);
     uint64_t had_ns = 0;
     for (uint32_t i = 0; i < processes.count(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <time.h>
 
 #include "guard/cuda_wrappers.h"
 #include "guard/lease.h"
@@ -10,7 +11,10 @@
 #include "guard/real_library.h"
 #include "wire/guard.h"
 
-enum { MEASURE_TRIES = 100 };
+// See real_library.c: names that moved are asked for by their old version.
+__asm__(".symver pthread_mutex_trylock,pthread_mutex_trylock@GLIBC_2.2.5");
+
+enum { MEASURE_TRIES = 100, SETTLE_EVERY_MS = 100 };
 
 struct Account {
   uint64_t blocks;    // bytes of pages that blocks lie in, and other charges known exactly; the driver counts
@@ -18,7 +22,8 @@ struct Account {
   uint64_t managed;   // bytes that the driver may or may not count
   uint64_t overhead;  // measured: what the driver holds for us beside blocks
   uint64_t activity;  // low half: calls under way; high half: calls that ended
-  bool seen;          // the driver has named this process
+  uint64_t settled_ms;
+  bool seen;  // the driver has named this process
 } __attribute__((aligned(64)));
 
 static struct Account accounts[TRANCHE_GUARD_MAX_GPUS];
@@ -62,6 +67,7 @@ CUresult charge_begin(struct Charge* charge, int gpu, uint64_t bytes) {
   charge->counted = inside == 0 && gpu != LEASE_GPU_UNCOUNTED;
   if (!charge->counted) return CUDA_SUCCESS;
   if (lease_pressure()) relieve(gpu);
+  if (gpu >= 0 && !lease_has(gpu, bytes)) measured_settle(gpu, true);
   if (bytes > UINT64_MAX - BLOCK_PAGE) return CUDA_ERROR_OUT_OF_MEMORY;
   charge->taken = pages_of(bytes) * BLOCK_PAGE;
   if (!take(gpu, charge->taken)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -171,6 +177,7 @@ void charge_less(int gpu, uint64_t bytes) {
 static CUresult enter_measured(struct Measured* measured, int gpu) {
   measured->gpu = gpu;
   measured->estimate = 0;
+  measured->beside_known = false;
   measured->counted = inside == 0 && gpu != LEASE_GPU_UNCOUNTED;
   if (!measured->counted) return CUDA_SUCCESS;
   if (gpu == LEASE_GPU_UNKNOWN) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -184,30 +191,22 @@ static void leave_measured(void) {
   pthread_mutex_unlock(&measuring);
 }
 
-CUresult measured_begin(struct Measured* measured, int gpu, uint64_t estimate) {
-  const CUresult entered = enter_measured(measured, gpu);
-  if (entered != CUDA_SUCCESS || !measured->counted) return entered;
-  if (estimate == 0 || take(gpu, estimate)) {
-    measured->estimate = estimate;
-    return CUDA_SUCCESS;
-  }
-  leave_measured();
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-// What the driver says we hold less what we know, at a moment when no call was under way. False: not known.
-static bool read_overhead(int gpu, uint64_t* overhead) {
+// What the driver says we hold less blocks, at a moment when no call was under way: what was measured, and
+// managed memory as far as the driver counts it. False: not known.
+static bool read_beside(int gpu, uint64_t* beside) {
   struct Account* account = &accounts[gpu];
   for (int tries = 0; tries < MEASURE_TRIES; ++tries) {
     const uint64_t before = __atomic_load_n(&account->activity, __ATOMIC_ACQUIRE);
     const uint64_t blocks = __atomic_load_n(&account->blocks, __ATOMIC_ACQUIRE);
-    if ((uint32_t)before == 0 && __atomic_load_n(&account->managed, __ATOMIC_ACQUIRE) == 0) {
+    const uint64_t early = graphs_early(gpu);
+    if ((uint32_t)before == 0) {
       uint64_t held = 0;
       const enum OwnMemory answer = own_memory(gpu, &held);
       if (answer == OWN_MEMORY_UNKNOWN || (answer == OWN_MEMORY_NONE && !account->seen)) return false;
       if (answer == OWN_MEMORY_KNOWN) account->seen = true;
-      if (__atomic_load_n(&account->activity, __ATOMIC_ACQUIRE) == before) {
-        *overhead = held > blocks ? held - blocks : 0;
+      if (__atomic_load_n(&account->activity, __ATOMIC_ACQUIRE) == before && graphs_early(gpu) == early &&
+          __atomic_load_n(&account->blocks, __ATOMIC_ACQUIRE) == blocks) {
+        *beside = held + early > blocks ? held + early - blocks : 0;
         return true;
       }
     }
@@ -216,24 +215,84 @@ static bool read_overhead(int gpu, uint64_t* overhead) {
   return false;
 }
 
+// The overhead that fits to a reading and is nearest to `expected`.
+static uint64_t overhead_within(int gpu, uint64_t expected, uint64_t beside) {
+  const uint64_t managed = __atomic_load_n(&accounts[gpu].managed, __ATOMIC_ACQUIRE);
+  const uint64_t least = beside > managed ? beside - managed : 0;
+  const uint64_t bytes = expected < least ? least : expected > beside ? beside : expected;
+  return (bytes + TRANCHE_GUARD_UNIT - 1) / TRANCHE_GUARD_UNIT * TRANCHE_GUARD_UNIT;
+}
+
+CUresult measured_begin(struct Measured* measured, int gpu, uint64_t estimate) {
+  const CUresult entered = enter_measured(measured, gpu);
+  if (entered != CUDA_SUCCESS || !measured->counted) return entered;
+  if (estimate == 0 || take(gpu, estimate)) {
+    measured->estimate = estimate;
+    if (__atomic_load_n(&accounts[gpu].managed, __ATOMIC_ACQUIRE) != 0) {
+      measured->beside_known = read_beside(gpu, &measured->beside);
+    }
+    return CUDA_SUCCESS;
+  }
+  leave_measured();
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static uint64_t take_what_is_left(int gpu, uint64_t wanted) {
+  uint64_t taken = 0;
+  for (uint64_t step = wanted; step >= TRANCHE_GUARD_UNIT; step /= 2) {
+    step -= step % TRANCHE_GUARD_UNIT;
+    while (taken + step <= wanted && step > 0 && lease_take(gpu, step)) taken += step;
+  }
+  return taken;
+}
+
 // The lease holds overhead + estimate; makes it hold what was measured.
 bool measured_end(struct Measured* measured, bool called) {
   if (!measured->counted) return true;
   struct Account* account = &accounts[measured->gpu];
   const uint64_t held = account->overhead + measured->estimate;
   uint64_t wanted = called ? held : account->overhead;
-  uint64_t measured_now = 0;
-  const bool known = called && read_overhead(measured->gpu, &measured_now);
-  if (known) wanted = (measured_now + TRANCHE_GUARD_UNIT - 1) / TRANCHE_GUARD_UNIT * TRANCHE_GUARD_UNIT;
+  uint64_t beside = 0;
+  if (called && read_beside(measured->gpu, &beside)) {
+    const uint64_t sum = account->overhead + beside;
+    if (measured->beside_known) wanted = sum > measured->beside ? sum - measured->beside : 0;
+    wanted = overhead_within(measured->gpu, wanted, beside);
+  }
   bool enough = true;
   if (wanted < held) lease_give_back(measured->gpu, held - wanted);
   if (wanted > held && !take(measured->gpu, wanted - held)) {
     enough = false;
-    wanted = held;
+    wanted = held + take_what_is_left(measured->gpu, wanted - held);
   }
   account->overhead = wanted;
   leave_measured();
   return enough;
+}
+
+static bool settled_lately(struct Account* account) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  const uint64_t now_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+  if (now_ms - account->settled_ms < SETTLE_EVERY_MS) return true;
+  account->settled_ms = now_ms;
+  return false;
+}
+
+void measured_settle(int gpu, bool seldom) {
+  struct Account* account = &accounts[gpu];
+  // Without a context of ours nothing comes by itself; who measures now settles it for us.
+  if (inside != 0 || !account->seen || pthread_mutex_trylock(&measuring) != 0) return;
+  ++inside;
+  uint64_t beside = 0;
+  if (!(seldom && settled_lately(account)) && read_beside(gpu, &beside)) {
+    uint64_t overhead = overhead_within(gpu, account->overhead, beside);
+    if (overhead < account->overhead) lease_give_back(gpu, account->overhead - overhead);
+    if (overhead > account->overhead) {
+      overhead = account->overhead + take_what_is_left(gpu, overhead - account->overhead);
+    }
+    account->overhead = overhead;
+  }
+  leave_measured();
 }
 
 uint64_t measured_overhead(int gpu) { return accounts[gpu].overhead; }

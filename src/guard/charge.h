@@ -39,14 +39,23 @@ void charge_less(int gpu, uint64_t bytes);
 
 // A call whose cost only the driver knows. `measured_begin` takes an estimate; `measured_end` reads what the
 // driver says that this process holds, and charges that. False from `measured_end`: it took more than there
-// was; the caller undoes it, and says so by measured_begin/measured_end around the undoing.
+// was, and all that was left is charged; the caller undoes it, and measures again (measured_settle).
+//
+// Managed memory may be in what the driver says, in part or not at all. While a process has some, what comes
+// and goes in the call is the difference between before and after, within what the sum leaves open; so
+// `measured_begin` comes before the driver's call where memory is given back, too.
 struct Measured {
   int gpu;
   uint64_t estimate;
+  uint64_t beside;  // what the driver held beside blocks before the call
+  bool beside_known;
   bool counted;
 };
 CUresult measured_begin(struct Measured* measured, int gpu, uint64_t estimate);
 bool measured_end(struct Measured* measured, bool called);
+// Charges what came since without a call of ours: code is loaded at its first launch. When there is not so
+// much left, all that is left. At most every 100 ms when `seldom`.
+void measured_settle(int gpu, bool seldom);
 // What was measured beside blocks.
 uint64_t measured_overhead(int gpu);
 // A context is gone: blocks that the driver does not know any more are too.

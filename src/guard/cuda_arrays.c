@@ -100,20 +100,19 @@ CUresult cuArray3DCreate(CUarray* array, const uint32_t* descriptor) {
   CREATE(array, estimate(&wide, 1), cuArrayDestroy, real(array, descriptor));
 }
 
-static CUresult destroyed(CUresult result) {
-  struct Measured measured;
-  if (result != CUDA_SUCCESS || measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS)
-    return result;
-  measured_end(&measured, true);
-  return result;
-}
+#define DESTROY(call)                                                                      \
+  struct Measured measured;                                                                \
+  if (measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS) return call; \
+  const CUresult result = call;                                                            \
+  measured_end(&measured, result == CUDA_SUCCESS);                                         \
+  return result
 
 CUresult cuArrayDestroy(CUarray array) {
   REAL(cuArrayDestroy)
-  return destroyed(real(array));
+  DESTROY(real(array));
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray array) {
   REAL(cuMipmappedArrayDestroy)
-  return destroyed(real(array));
+  DESTROY(real(array));
 }

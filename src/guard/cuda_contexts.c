@@ -90,14 +90,14 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 }
 
 // Everything of a context goes with it: its blocks, modules, arrays.
-static CUresult end_of_context(CUresult result, int gpu) {
-  if (result != CUDA_SUCCESS || gpu < 0) return result;
-  struct Measured measured;
-  if (measured_begin(&measured, gpu, 0) != CUDA_SUCCESS) return result;
-  sweep_blocks(gpu);
-  measured_end(&measured, true);
-  return result;
-}
+#define END_CONTEXT(gpu_of_it, call)                                             \
+  struct Measured measured;                                                      \
+  const int gpu = gpu_of_it;                                                     \
+  if (gpu < 0 || measured_begin(&measured, gpu, 0) != CUDA_SUCCESS) return call; \
+  const CUresult result = call;                                                  \
+  if (measured.counted && result == CUDA_SUCCESS) sweep_blocks(gpu);             \
+  measured_end(&measured, result == CUDA_SUCCESS);                               \
+  return result
 
 static int gpu_of_context(CUcontext context) {
   static CUresult (*push)(CUcontext);
@@ -113,34 +113,29 @@ static int gpu_of_context(CUcontext context) {
 
 CUresult cuCtxDestroy(CUcontext context) {
   REAL(cuCtxDestroy)
-  const int gpu = gpu_of_context(context);
-  return end_of_context(real(context), gpu);
+  END_CONTEXT(gpu_of_context(context), real(context));
 }
 CUresult cuCtxDestroy_v2(CUcontext context) {
   REAL(cuCtxDestroy_v2)
-  const int gpu = gpu_of_context(context);
-  return end_of_context(real(context), gpu);
+  END_CONTEXT(gpu_of_context(context), real(context));
 }
 
-static CUresult end_of_primary(CUresult result, CUdevice device) {
-  return primary_is_there(device) ? result : end_of_context(result, gpu_of_device(device));
-}
-
+// A release that is not the last takes nothing away: sweeping then finds every block.
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   REAL(cuDevicePrimaryCtxRelease)
-  return end_of_primary(real(device), device);
+  END_CONTEXT(gpu_of_device(device), real(device));
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   REAL(cuDevicePrimaryCtxRelease_v2)
-  return end_of_primary(real(device), device);
+  END_CONTEXT(gpu_of_device(device), real(device));
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
   REAL(cuDevicePrimaryCtxReset)
-  return end_of_context(real(device), gpu_of_device(device));
+  END_CONTEXT(gpu_of_device(device), real(device));
 }
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   REAL(cuDevicePrimaryCtxReset_v2)
-  return end_of_context(real(device), gpu_of_device(device));
+  END_CONTEXT(gpu_of_device(device), real(device));
 }
 
 // A part of the primary context's processors: it has memory of its own.
@@ -154,17 +149,46 @@ CUresult cuGreenCtxCreate(void** context, void* resources, CUdevice device, unsi
   CUresult (*destroy)(void*) = 0;
   *(void**)&destroy = real_cuda("cuGreenCtxDestroy");
   if (destroy != 0) destroy(*context);
+  measured_settle(measured.gpu, false);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-// Larger stacks, printf buffers and heaps are taken from the device at once.
+// Larger stacks, printf buffers and heaps are taken from the device at once: a stack for each thread that can
+// be resident, the others as they are.
+static uint64_t limit_estimate(int gpu, int limit, size_t before, size_t value) {
+  enum { STACK = 0, PRINTF = 1, HEAP = 2, PROCESSORS = 16, THREADS = 39 };
+  static CUresult (*attribute_of)(int*, int, CUdevice);
+  if (attribute_of == 0) *(void**)&attribute_of = real_cuda("cuDeviceGetAttribute");
+  if (gpu < 0 || value <= before || limit < STACK || limit > HEAP) return 0;
+  if (limit != STACK) return value - before;
+  int processors = 0;
+  int threads = 0;
+  if (attribute_of == 0 || attribute_of(&processors, PROCESSORS, device_of_gpu(gpu)) != CUDA_SUCCESS ||
+      attribute_of(&threads, THREADS, device_of_gpu(gpu)) != CUDA_SUCCESS) {
+    return 0;
+  }
+  const uint64_t resident = (uint64_t)processors * (uint64_t)threads;
+  uint64_t bytes = 0;
+  return __builtin_mul_overflow(value - before, resident, &bytes) ? UINT64_MAX - BLOCK_PAGE : bytes;
+}
+
 CUresult cuCtxSetLimit(int limit, size_t value) {
   REAL(cuCtxSetLimit)
+  static CUresult (*value_of)(size_t*, int);
+  if (value_of == 0) *(void**)&value_of = real_cuda("cuCtxGetLimit");
+  size_t before = value;
+  const int gpu = gpu_of_current_context();
+  if (value_of == 0 || value_of(&before, limit) != CUDA_SUCCESS) before = value;
+  uint64_t estimate = limit_estimate(gpu, limit, before, value);
+  estimate = (estimate + BLOCK_PAGE - 1) / BLOCK_PAGE * BLOCK_PAGE;
   struct Measured measured;
-  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), 0);
+  const CUresult begun = measured_begin(&measured, gpu, estimate);
   if (begun != CUDA_SUCCESS) return begun;
   const CUresult result = real(limit, value);
-  return measured_end(&measured, result == CUDA_SUCCESS) ? result : CUDA_ERROR_OUT_OF_MEMORY;
+  if (measured_end(&measured, result == CUDA_SUCCESS) || result != CUDA_SUCCESS) return result;
+  real(limit, before);
+  measured_settle(gpu, false);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // --- modules and libraries
@@ -224,19 +248,18 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary libra
   FIRST_USE(real(address, bytes, library, name));
 }
 
-static CUresult unloaded(CUresult result) {
-  struct Measured measured;
-  if (result != CUDA_SUCCESS || measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS)
-    return result;
-  measured_end(&measured, true);
-  return result;
-}
+#define UNLOAD(call)                                                                       \
+  struct Measured measured;                                                                \
+  if (measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS) return call; \
+  const CUresult result = call;                                                            \
+  measured_end(&measured, result == CUDA_SUCCESS);                                         \
+  return result
 
 CUresult cuModuleUnload(CUmodule module) {
   REAL(cuModuleUnload)
-  return unloaded(real(module));
+  UNLOAD(real(module));
 }
 CUresult cuLibraryUnload(CUlibrary library) {
   REAL(cuLibraryUnload)
-  return unloaded(real(library));
+  UNLOAD(real(library));
 }

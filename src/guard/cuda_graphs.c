@@ -78,6 +78,12 @@ static uint64_t kept_by_driver(int gpu) {
   return result == CUDA_SUCCESS ? bytes : 0;
 }
 
+uint64_t graphs_early(int gpu) {
+  const uint64_t known = __atomic_load_n(&charged[gpu], __ATOMIC_ACQUIRE);
+  const uint64_t kept = known == 0 ? 0 : kept_by_driver(gpu);
+  return known > kept ? known - kept : 0;
+}
+
 // With the mutex held. False: there is no room for what is needed.
 static bool settle(int gpu) {
   uint64_t wanted = 0;
@@ -88,7 +94,7 @@ static bool settle(int gpu) {
   if (kept > wanted) wanted = kept;
   if (wanted > charged[gpu] && !charge_more(gpu, wanted - charged[gpu])) return false;
   if (wanted < charged[gpu]) charge_less(gpu, charged[gpu] - wanted);
-  charged[gpu] = wanted;
+  __atomic_store_n(&charged[gpu], wanted, __ATOMIC_RELEASE);
   return true;
 }
 

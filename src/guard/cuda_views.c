@@ -1,4 +1,5 @@
-// What a job sees of its GPU's memory: total = its limit, free = its limit less what is charged.
+// What a job sees of its GPU's memory: total = its limit, free = what it could be given now: its limit less
+// what is charged, and for a burst no more than is not needed by others.
 #include "guard/charge.h"
 #include "guard/cuda_wrappers.h"
 #include "guard/devices.h"
@@ -12,12 +13,12 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   const int gpu = gpu_of_current_context();
   if (result != CUDA_SUCCESS || gpu < 0) return result;
   pools_settle_all(gpu);
+  measured_settle(gpu, false);
   struct Usage usage;
   lease_usage(gpu, &usage);
-  const uint64_t left = usage.limit - (usage.charged < usage.limit ? usage.charged : usage.limit);
   // A limit is never more than the device has; what is free may be less, when others are over theirs.
   if (usage.limit < *total) *total = usage.limit;
-  if (left < *free_bytes) *free_bytes = left;
+  if (usage.available < *free_bytes) *free_bytes = usage.available;
   return CUDA_SUCCESS;
 }
 

@@ -99,5 +99,7 @@ GUARD_EXPORT CUresult cuGraphExecDestroy(CUgraphExec handle);
 GUARD_EXPORT CUresult cuDeviceGraphMemTrim(CUdevice device);
 GUARD_EXPORT CUresult cuGreenCtxCreate(void** context, void* resources, CUdevice device, unsigned flags);
 
+// Bytes that are charged for graphs and that the driver has not taken yet.
+uint64_t graphs_early(int gpu);
 void graphs_forget_all(void);
 void virtual_forget_all(void);

@@ -4,7 +4,9 @@
 // a name that the driver has: the driver's own function is found then (for tests: a guard that lacks one
 // hook).
 //
-//   tranche-guard-fit GUARD_LIBRARY DRIVER_LIBRARY COPY [--without NAME]...
+// `--socket PATH`: where the copy finds its arbiter, for use without root.
+//
+//   tranche-guard-fit GUARD_LIBRARY DRIVER_LIBRARY COPY [--socket PATH] [--without NAME]...
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +18,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "wire/guard.h"
 
 struct Image {
   unsigned char* bytes;
@@ -109,6 +113,19 @@ static int hide(struct Image* guard, const struct Image* driver, char* const* wi
   return hidden;
 }
 
+// The guard's path of its arbiter becomes another, in the file: no variable of the environment can name one.
+static bool move_socket(const char* name, struct Image* guard, const char* path) {
+  const size_t mark = sizeof TRANCHE_GUARD_SOCKET_MARK - 1;
+  if (strlen(path) >= TRANCHE_GUARD_SOCKET_ROOM) return fail(path, "is too long for a socket");
+  unsigned char* place = memmem(guard->bytes, guard->size, TRANCHE_GUARD_SOCKET_MARK "/", mark + 1);
+  if (place == 0 || guard->size - (size_t)(place - guard->bytes) < mark + TRANCHE_GUARD_SOCKET_ROOM) {
+    return fail(name, "has no place for a socket's path");
+  }
+  memset(place + mark, 0, TRANCHE_GUARD_SOCKET_ROOM);
+  memcpy(place + mark, path, strlen(path));
+  return true;
+}
+
 // A new file renamed into place: a library that a process has mapped is never written to.
 static bool write_copy(const char* path, const struct Image* image) {
   char temporary[4096];
@@ -134,11 +151,20 @@ static bool write_copy(const char* path, const struct Image* image) {
 int main(int argc, char** argv) {
   char* without[256];
   int without_count = 0;
-  for (int i = 4; i + 1 < argc && strcmp(argv[i], "--without") == 0 && without_count < 256; i += 2) {
-    without[without_count++] = argv[i + 1];
+  const char* socket_path = 0;
+  int at = 4;
+  for (; at + 1 < argc; at += 2) {
+    if (strcmp(argv[at], "--without") == 0 && without_count < 256) {
+      without[without_count++] = argv[at + 1];
+    } else if (strcmp(argv[at], "--socket") == 0) {
+      socket_path = argv[at + 1];
+    } else {
+      break;
+    }
   }
-  if (argc < 4 || argc != 4 + 2 * without_count) {
-    fputs("usage: tranche-guard-fit GUARD_LIBRARY DRIVER_LIBRARY COPY [--without NAME]...\n", stderr);
+  if (argc < 4 || at != argc) {
+    fputs("usage: tranche-guard-fit GUARD_LIBRARY DRIVER_LIBRARY COPY [--socket PATH] [--without NAME]...\n",
+          stderr);
     return 2;
   }
   struct Image guard = {0};
@@ -147,5 +173,6 @@ int main(int argc, char** argv) {
   if (!read_file(argv[2], &driver) || !find_symbols(argv[2], &driver)) return 1;
   const int hidden = hide(&guard, &driver, without, without_count);
   if (hidden < without_count) return fail(argv[1], "does not have every name of --without"), 1;
+  if (socket_path != 0 && !move_socket(argv[1], &guard, socket_path)) return 1;
   return write_copy(argv[3], &guard) ? 0 : 1;
 }

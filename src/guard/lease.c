@@ -16,7 +16,7 @@
 
 #include "wire/guard.h"
 
-enum { WAIT_MS = 1000, TRY_AGAIN_MS = 100 };
+enum { WAIT_MS = 1000, TRY_AGAIN_MS = 100, LENT_PAUSE_MS = 10 };
 
 static struct {
   pthread_mutex_t mutex;  // one question at a time
@@ -122,10 +122,17 @@ static bool exchange(const void* question, size_t question_size, void* answer, s
   return receive(answer, answer_size, ((const struct tranche_guard_header*)question)->id, file);
 }
 
+enum { MARK_LENGTH = sizeof TRANCHE_GUARD_SOCKET_MARK - 1 };
+// Read anew each time: in a copy of this file it may be another than the compiler has seen.
+static const volatile char marked_socket[MARK_LENGTH + TRANCHE_GUARD_SOCKET_ROOM] =
+    TRANCHE_GUARD_SOCKET_MARK TRANCHE_GUARD_SOCKET;
+
 static bool open_socket(void) {
   struct sockaddr_un address = {0};
   address.sun_family = AF_UNIX;
-  memcpy(address.sun_path, TRANCHE_GUARD_SOCKET, sizeof TRANCHE_GUARD_SOCKET);
+  for (size_t i = 0; i + 1 < sizeof address.sun_path && i < TRANCHE_GUARD_SOCKET_ROOM; ++i) {
+    address.sun_path[i] = marked_socket[MARK_LENGTH + i];
+  }
   const int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (file < 0) return false;
   const struct timeval wait = {WAIT_MS / 1000, 0};
@@ -237,7 +244,16 @@ static bool take_granted(uint64_t* word, uint64_t units) {
 static bool ask_for_more(int gpu, uint64_t bytes) {
   struct tranche_guard_lease question = {.gpu = (uint32_t)gpu, .need_bytes = bytes};
   struct tranche_guard_answer answer;
-  return ask(&question, sizeof question, TRANCHE_GUARD_LEASE, &answer, sizeof answer) && answer.status == 0;
+  const int error = errno;
+  // What is promised to this task is lent to another, which is told to give it back, and ended if it does
+  // not: that takes as long as the policy says, and refusing meanwhile would break the promise.
+  for (;;) {
+    if (!ask(&question, sizeof question, TRANCHE_GUARD_LEASE, &answer, sizeof answer)) return false;
+    if (answer.status != EAGAIN) return answer.status == 0;
+    const struct timespec pause = {0, LENT_PAUSE_MS * 1000000};
+    nanosleep(&pause, 0);
+    errno = error;
+  }
 }
 
 bool lease_take(int gpu, uint64_t bytes) {
@@ -254,6 +270,13 @@ bool lease_take(int gpu, uint64_t bytes) {
     if (!ask_for_more(gpu, bytes)) return false;
   }
   return false;
+}
+
+bool lease_has(int gpu, uint64_t bytes) {
+  struct tranche_guard_slot* slot = __atomic_load_n(&self.slot, __ATOMIC_ACQUIRE);
+  if (slot == 0 || gpu < 0) return false;
+  const uint64_t seen = __atomic_load_n(&slot->lease[gpu], __ATOMIC_RELAXED);
+  return (seen & UINT32_MAX) + units_of(bytes) <= seen >> 32;
 }
 
 void lease_give_back(int gpu, uint64_t bytes) {
@@ -285,6 +308,10 @@ void lease_usage(int gpu, struct Usage* usage) {
   if (ask(&question, sizeof question, TRANCHE_GUARD_USAGE, &answer, sizeof answer)) {
     usage->limit = answer.limit_bytes;
     usage->charged = answer.charged_bytes;
+    const uint64_t left = usage->limit - (usage->charged < usage->limit ? usage->charged : usage->limit);
+    // An arbiter of an older release does not say it.
+    const bool told = answer.header.size >= sizeof answer;
+    usage->available = told && answer.available_bytes < left ? answer.available_bytes : left;
     self.welcome.gpus[gpu].limit_bytes = answer.limit_bytes;
     return;
   }
@@ -294,6 +321,7 @@ void lease_usage(int gpu, struct Usage* usage) {
   const uint64_t unused = ((word >> 32) - (word & UINT32_MAX)) * TRANCHE_GUARD_UNIT;
   usage->limit = self.welcome.gpus[gpu].limit_bytes;
   usage->charged = usage->limit - (unused < usage->limit ? unused : usage->limit);
+  usage->available = usage->limit - usage->charged;
 }
 
 uint64_t lease_context_bytes(int gpu) { return self.welcome.gpus[gpu].context_bytes; }

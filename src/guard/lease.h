@@ -12,7 +12,8 @@
 
 struct Usage {
   uint64_t limit;
-  uint64_t charged;  // by all processes of the task
+  uint64_t charged;    // by all processes of the task
+  uint64_t available;  // what may be taken now, at most limit - charged
 };
 
 enum {
@@ -24,6 +25,8 @@ enum {
 int lease_gpu_of(const uint8_t uuid[16]);
 // False: the task's limit has no room (or the arbiter does not answer, and nothing more was granted before).
 bool lease_take(int gpu, uint64_t bytes);
+// Whether `bytes` could be taken without asking the arbiter.
+bool lease_has(int gpu, uint64_t bytes);
 void lease_give_back(int gpu, uint64_t bytes);
 
 void lease_usage(int gpu, struct Usage* usage);

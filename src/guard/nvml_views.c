@@ -78,11 +78,12 @@ static int gpu_of(nvmlDevice device) {
 // --- memory
 // -----------------------------------------------------------------------------------------------------
 
-static void charged_of(int gpu, uint64_t* limit, uint64_t* charged) {
+static void memory_of(int gpu, uint64_t* total, uint64_t* used, uint64_t* left) {
   struct Usage usage;
   lease_usage(gpu, &usage);
-  *limit = usage.limit;
-  *charged = usage.charged < usage.limit ? usage.charged : usage.limit;
+  *total = usage.limit;
+  *used = usage.charged < usage.limit ? usage.charged : usage.limit;
+  *left = usage.available;
 }
 
 GUARD_EXPORT nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice device, nvmlMemory* memory) {
@@ -90,8 +91,7 @@ GUARD_EXPORT nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice device, nvmlMemory* m
   const nvmlReturn result = real(device, memory);
   const int gpu = result == NVML_SUCCESS ? gpu_of(device) : LEASE_GPU_UNCOUNTED;
   if (gpu < 0) return result;
-  charged_of(gpu, &memory->total, &memory->used);
-  memory->free = memory->total - memory->used;
+  memory_of(gpu, &memory->total, &memory->used, &memory->free);
   return NVML_SUCCESS;
 }
 
@@ -100,8 +100,7 @@ GUARD_EXPORT nvmlReturn nvmlDeviceGetMemoryInfo_v2(nvmlDevice device, nvmlMemory
   const nvmlReturn result = real(device, memory);
   const int gpu = result == NVML_SUCCESS ? gpu_of(device) : LEASE_GPU_UNCOUNTED;
   if (gpu < 0) return result;
-  charged_of(gpu, &memory->total, &memory->used);
-  memory->free = memory->total - memory->used;
+  memory_of(gpu, &memory->total, &memory->used, &memory->free);
   memory->reserved = 0;  // the driver's reserve is nobody's part
   return NVML_SUCCESS;
 }

@@ -2,9 +2,12 @@
 // (tranche-up):
 //
 //   tranche-gpu-proof list         the UUID of each GPU, a line each
+//   tranche-gpu-proof release      `driver` and its release
 //   tranche-gpu-proof contexts     UUID and bytes that one context takes, without the guard
 //   tranche-gpu-proof fences MIB   under the guard with a limit of MIB on each GPU: UUID and `held`, or what
-//   was not
+//   was not; before them `driver` and its release
+//   tranche-gpu-proof driver MIB   without the guard, in a cgroup that the driver itself limits to MIB on
+//   each GPU: UUID and `enforced`, or what was not
 //
 // It takes memory for a moment on each GPU and leaves nothing. Libraries are found as programs find them.
 #include <dlfcn.h>
@@ -29,6 +32,7 @@ static CUresult (*release)(CUdeviceptr);
 static nvmlReturn (*device_of_uuid)(const char*, nvmlDevice*);
 static nvmlReturn (*nvml_memory)(nvmlDevice, nvmlMemory*);
 static nvmlReturn (*nvml_processes)(nvmlDevice, uint32_t*, nvmlProcessInfoV2*);
+static nvmlReturn (*driver_version)(char*, unsigned);
 
 static bool find(void* library, const char* name, void* function) {
   *(void**)function = library == 0 ? 0 : dlsym(library, name);
@@ -48,6 +52,7 @@ static bool load(void) {
       find(cuda, "cuMemAlloc_v2", &allocate) && find(cuda, "cuMemFree_v2", &release);
   found = found && find(nvml, "nvmlInit_v2", &nvml_init) &&
           find(nvml, "nvmlDeviceGetHandleByUUID", &device_of_uuid) &&
+          find(nvml, "nvmlSystemGetDriverVersion", &driver_version) &&
           find(nvml, "nvmlDeviceGetMemoryInfo", &nvml_memory);
   if (found && !find(nvml, "nvmlDeviceGetComputeRunningProcesses_v3", &nvml_processes)) {
     found = find(nvml, "nvmlDeviceGetComputeRunningProcesses_v2", &nvml_processes);
@@ -132,20 +137,48 @@ static const char* fault_of(CUdevice device, const char* uuid, size_t limit) {
   return fault;
 }
 
+// The same for a limit that the driver holds. What it keeps of it for itself is its own affair.
+static const char* driver_fault_of(CUdevice device, size_t limit) {
+  CUcontext context = 0;
+  size_t taken = 0;
+  if (create_context(&context, 0, device) != CUDA_SUCCESS)
+    return "no context could be made: is the GPU full?";
+  const char* fault = 0;
+  if (fill((size_t)2 << 20, limit, &taken) != CUDA_ERROR_OUT_OF_MEMORY || taken > limit) {
+    fault = "the driver gave memory beyond the limit";
+  } else if (taken < limit / 4) {
+    fault = "memory within the limit was refused: is the GPU full?";
+  }
+  destroy_context(context);
+  return fault;
+}
+
+static void tell_driver(void) {
+  char version[UUID_TEXT] = "";
+  if (driver_version(version, sizeof version) == NVML_SUCCESS) printf("driver %s\n", version);
+}
+
 int main(int argc, char** argv) {
   const bool fences = argc == 3 && strcmp(argv[1], "fences") == 0;
+  const bool driver = argc == 3 && strcmp(argv[1], "driver") == 0;
   const bool contexts = argc == 2 && strcmp(argv[1], "contexts") == 0;
-  if (!fences && !contexts && !(argc == 2 && strcmp(argv[1], "list") == 0)) {
-    fputs("usage: tranche-gpu-proof list|contexts|fences MIB\n", stderr);
+  const bool release_only = argc == 2 && strcmp(argv[1], "release") == 0;
+  if (!fences && !driver && !contexts && !release_only && !(argc == 2 && strcmp(argv[1], "list") == 0)) {
+    fputs("usage: tranche-gpu-proof list|release|contexts|fences MIB|driver MIB\n", stderr);
     return 2;
   }
   int count = 0;
   if (!load() || device_count(&count) != CUDA_SUCCESS) return fputs("no NVIDIA driver answers\n", stderr), 1;
+  if (fences || release_only) tell_driver();
+  if (release_only) return 0;
   for (CUdevice device = 0; device < count; ++device) {
     char uuid[UUID_TEXT];
     if (!name_device(device, uuid)) continue;
     if (contexts) {
       tell_context(device, uuid);
+    } else if (driver) {
+      const char* fault = driver_fault_of(device, (size_t)strtoull(argv[2], 0, 10) << 20);
+      printf("%s %s\n", uuid, fault == 0 ? "enforced" : fault);
     } else if (fences) {
       const char* fault = fault_of(device, uuid, (size_t)strtoull(argv[2], 0, 10) << 20);
       printf("%s %s\n", uuid, fault == 0 ? "held" : fault);

@@ -7,9 +7,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-
-#include "isolation/file.h"
 
 namespace tranche::isolation {
 namespace {
@@ -157,14 +156,30 @@ Outcome<std::vector<DeviceNode>> find_gpu_nodes(const uint32_t* minors, uint32_t
   return nodes;
 }
 
-Outcome<void> attach_device_filter(int cgroup, const std::vector<DeviceNode>& nodes) {
+Outcome<FileDescriptor> load_device_filter(const std::vector<DeviceNode>& nodes) {
   FilterProgram program;
   allow_ordinary_nodes(program);
   for (const DeviceNode& node : nodes) program.allow(node.is_block, node.major, node.minor);
-  TRY_ASSIGN(const FileDescriptor loaded, program.load());
+  return program.load();
+}
+
+Outcome<int> DeviceFilters::find(const std::vector<DeviceNode>& nodes) {
+  const auto known =
+      std::find_if(kept_.begin(), kept_.end(), [&](const Kept& one) { return one.nodes == nodes; });
+  if (known != kept_.end()) {
+    std::rotate(kept_.begin(), known, known + 1);
+    return kept_.front().filter.get();
+  }
+  TRY_ASSIGN(FileDescriptor loaded, load_device_filter(nodes));
+  if (kept_.size() == kKept) kept_.pop_back();
+  kept_.insert(kept_.begin(), Kept{nodes, std::move(loaded)});
+  return kept_.front().filter.get();
+}
+
+Outcome<void> attach_device_filter(int cgroup, int filter) {
   bpf_attr attributes{};
   attributes.target_fd = static_cast<uint32_t>(cgroup);
-  attributes.attach_bpf_fd = static_cast<uint32_t>(loaded.get());
+  attributes.attach_bpf_fd = static_cast<uint32_t>(filter);
   attributes.attach_type = BPF_CGROUP_DEVICE;
   attributes.attach_flags = BPF_F_ALLOW_MULTI;
   if (::syscall(SYS_bpf, BPF_PROG_ATTACH, &attributes, sizeof attributes) != 0) {

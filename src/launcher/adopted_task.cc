@@ -181,6 +181,8 @@ int AdoptedTask::apply(const Packet& packet, std::string& text) {
   if (kind == LauncherKind::signal && packet.decode(signal) && signal.signal >= 1 && signal.signal <= 64) {
     if (signal.scope == static_cast<uint32_t>(wire::SignalScope::whole_task)) {
       cgroup_->signal_all(signal.signal);
+    } else if (signal.scope == static_cast<uint32_t>(wire::SignalScope::who_catches)) {
+      (void)cgroup_->signal_those_that_catch(signal.signal);
     } else {
       ::syscall(SYS_pidfd_send_signal, main_process_.get(), signal.signal, nullptr, 0);
     }

@@ -22,13 +22,16 @@ using isolation::Outcome;
 ArbiterLink::ArbiterLink(EventLoop& loop, std::string run_folder)
     : loop_(loop), run_folder_(std::move(run_folder)), retry_(loop, [this] { connect(); }) {}
 
-Outcome<void> ArbiterLink::make_files(const wire::StartRequest& request) {
+Outcome<void> ArbiterLink::make_files(const wire::StartRequest& request, bool held_by_driver) {
   registration_.header = {sizeof registration_, wire::kArbiterProtocolVersion,
                           static_cast<uint16_t>(wire::ArbiterKind::register_task), 1};
   registration_.key = request.key;
   registration_.uid = request.uid;
   registration_.gpu_count = request.share_count;
   std::copy(std::begin(request.shares), std::end(request.shares), std::begin(registration_.gpus));
+  std::copy(std::begin(request.guarantee_bytes), std::end(request.guarantee_bytes),
+            std::begin(registration_.guarantee_bytes));
+  registration_.held_by_driver = held_by_driver ? 1 : 0;
   listener_ = FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   page_ = FileDescriptor(::memfd_create("tranche-leases", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!listener_ || !page_ || ::ftruncate(page_.get(), TRANCHE_GUARD_PAGE_BYTES) != 0 ||

@@ -15,7 +15,8 @@ class ArbiterLink {
   ArbiterLink(EventLoop& loop, std::string run_folder);
 
   // For a task with shares; without it the rest does nothing.
-  isolation::Outcome<void> make_files(const wire::StartRequest& request);
+  // `held_by_driver`: its limits are set in the driver too.
+  isolation::Outcome<void> make_files(const wire::StartRequest& request, bool held_by_driver = false);
   // The task's socket, unbound until the child gives it its name; -1 without shares.
   int socket() const { return listener_.get(); }
   // The socket listens: from now on the arbiter may accept.

@@ -75,6 +75,23 @@ TEST_F(DeviceTest, WithoutGpuNoNvidiaNodeOpens) {
             "/dev/nvidia0 EPERM\n/dev/nvidia1 EPERM\n/dev/nvidiactl EPERM\n/dev/nvidia-uvm EPERM\n");
 }
 
+// The launcher keeps the filters that it made: each task gets that of its own GPUs, whoever asked for which
+// before.
+TEST_F(DeviceTest, OneAfterTheOtherEachOpensItsOwn) {
+  constexpr uint32_t kOrder[] = {0, 1, 0, 1, 1};
+  auto request = start_request(1, kAlice);
+  request.gpu_count = 1;
+  for (const uint32_t gpu : kOrder) {
+    request.gpu_minors[0] = gpu;
+    EXPECT_EQ(run_python(request, opens({"/dev/nvidia0", "/dev/nvidia1"})),
+              gpu == 0 ? "/dev/nvidia0 ok\n/dev/nvidia1 EPERM\n" : "/dev/nvidia0 EPERM\n/dev/nvidia1 ok\n");
+    ++request.key.job;
+  }
+  request.gpu_count = 0;
+  EXPECT_EQ(run_python(request, opens({"/dev/nvidia0", "/dev/nvidia1"})),
+            "/dev/nvidia0 EPERM\n/dev/nvidia1 EPERM\n");
+}
+
 TEST_F(DeviceTest, OrdinaryNodesOpen) {
   EXPECT_EQ(run_python(start_request(1, kAlice), opens({"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
                                                         "/dev/urandom", "/dev/ptmx"})),

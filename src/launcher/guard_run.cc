@@ -2,17 +2,23 @@
 // the rest of Tranche but the arbiter. For administrators who want to see what a program does within a limit,
 // and for tests.
 //
-//   tranche-guard-run [--run-dir DIR] [--driver-library-dir DIR] [--user NAME] --limit UUID=MIB... --
-//   COMMAND...
+//   tranche-guard-run [--run-dir DIR] [--driver-library-dir DIR] [--user NAME] [--courtesy]
+//     --limit UUID=MIB... -- COMMAND...
 //
 // Root: it makes a mount namespace and registers with the arbiter. The guard's libraries lie in DIR/guard,
 // made to fit the driver by tranche-guard-fit (tranche-up does both). Ends with the command's exit status.
+//
+// With --courtesy, without root: the guard comes before the driver by LD_PRELOAD and LD_LIBRARY_PATH, and
+// finds the arbiter at DIR/task (tranche-courtesy does the rest). It holds programs that leave those
+// variables alone.
 #include <getopt.h>
 #include <grp.h>
 #include <pwd.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,6 +37,7 @@ struct Settings {
   std::string run_folder = "/run/tranche";
   std::string driver_folder;
   std::string user;
+  bool courtesy = false;
   wire::StartRequest request{};
 };
 
@@ -50,7 +57,7 @@ bool parse_uuid(const char* text, size_t length, uint8_t (&uuid)[16]) {
     char* rest = nullptr;
     const unsigned long value = std::strtoul(digit, &rest, 16);
     if (*rest != '\0' || digits == 32) return false;
-    uuid[digits / 2] = static_cast<uint8_t>(uuid[digits / 2] << 4 | value);
+    uuid[digits / 2] = static_cast<uint8_t>(static_cast<unsigned long>(uuid[digits / 2]) << 4 | value);
     ++digits;
   }
   return digits == 32;
@@ -78,7 +85,34 @@ isolation::Outcome<void> become(const std::string& name) {
   return {};
 }
 
+// What a mount namespace does for root, as far as variables can.
+isolation::Outcome<void> enter_by_courtesy(const Settings& settings, int socket) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = settings.run_folder + "/task";
+  if (path.size() >= sizeof address.sun_path)
+    return isolation::failed(ENAMETOOLONG, path + " is too long for a socket");
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  ::unlink(path.c_str());
+  if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+      ::listen(socket, 128) != 0) {
+    return isolation::call_failed("making the socket " + path);
+  }
+  const std::string guard = settings.run_folder + "/guard";
+  const auto put_before = [](const char* name, const std::string& value) {
+    const char* old = std::getenv(name);
+    const std::string both = old == nullptr || *old == '\0' ? value : value + ":" + old;
+    return ::setenv(name, both.c_str(), 1) == 0;
+  };
+  if (!put_before("LD_PRELOAD", guard + "/libcuda.so.1:" + guard + "/libnvidia-ml.so.1") ||
+      !put_before("LD_LIBRARY_PATH", guard)) {
+    return isolation::call_failed("setting the environment");
+  }
+  return {};
+}
+
 isolation::Outcome<void> enter(const Settings& settings, int socket) {
+  if (settings.courtesy) return enter_by_courtesy(settings, socket);
   if (::unshare(CLONE_NEWNS) != 0) return isolation::call_failed("making a mount namespace");
   isolation::MountView view;
   view.driver_library_folder = settings.driver_folder;
@@ -90,6 +124,8 @@ isolation::Outcome<void> enter(const Settings& settings, int socket) {
 }
 
 [[noreturn]] void live(const Settings& settings, int socket, int channel, char** command) {
+  // Whoever ends us by a signal means the command; its ledger ends with us.
+  if (settings.courtesy) ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   const auto entered = enter(settings, socket);
   char word = entered ? 'r' : 'f';
   if (!entered) complain(entered.error().text);
@@ -101,8 +137,10 @@ isolation::Outcome<void> enter(const Settings& settings, int socket) {
 }
 
 int run(Settings& settings, char** command) {
-  if (::geteuid() != 0) return complain("run as root: it makes a mount namespace");
-  if (const auto made = isolation::make_guard_mount_point(); !made) return complain(made.error().text);
+  if (!settings.courtesy) {
+    if (::geteuid() != 0) return complain("run as root: it makes a mount namespace; or use tranche-courtesy");
+    if (const auto made = isolation::make_guard_mount_point(); !made) return complain(made.error().text);
+  }
   EventLoop loop;
   ArbiterLink arbiter(loop, settings.run_folder);
   // No job of the daemon's has such a number.
@@ -144,14 +182,14 @@ int run(Settings& settings, char** command) {
 int main(int argc, char** argv) {
   using tranche::launcher::complain;
   tranche::launcher::Settings settings;
-  const option options[] = {{"run-dir", required_argument, nullptr, 'r'},
-                            {"driver-library-dir", required_argument, nullptr, 'd'},
-                            {"user", required_argument, nullptr, 'u'},
-                            {"limit", required_argument, nullptr, 'l'},
-                            {nullptr, 0, nullptr, 0}};
+  const option options[] = {
+      {"run-dir", required_argument, nullptr, 'r'}, {"driver-library-dir", required_argument, nullptr, 'd'},
+      {"user", required_argument, nullptr, 'u'},    {"limit", required_argument, nullptr, 'l'},
+      {"courtesy", no_argument, nullptr, 'c'},      {nullptr, 0, nullptr, 0}};
   for (int choice = 0; (choice = ::getopt_long(argc, argv, "+", options, nullptr)) != -1;) {
     if (choice == 'r') settings.run_folder = optarg;
     if (choice == 'd') settings.driver_folder = optarg;
+    if (choice == 'c') settings.courtesy = true;
     if (choice == 'u') settings.user = optarg;
     if (choice == 'l' && !tranche::launcher::add_limit(optarg, settings.request)) {
       return complain(std::string("--limit is UUID=MIB, not ") + optarg);
@@ -161,7 +199,7 @@ int main(int argc, char** argv) {
   if (optind == argc || settings.request.share_count == 0) {
     return complain(
         "usage: tranche-guard-run --limit UUID=MIB... [--run-dir DIR] [--driver-library-dir DIR] "
-        "[--user NAME] -- COMMAND...");
+        "[--user NAME] [--courtesy] -- COMMAND...");
   }
   return tranche::launcher::run(settings, argv + optind);
 }

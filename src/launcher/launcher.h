@@ -6,6 +6,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "isolation/device_filter.h"
 #include "isolation/identity.h"
 #include "launcher/helper.h"
 #include "launcher/task_table.h"
@@ -47,6 +48,7 @@ class Launcher {
   isolation::UserDirectory users_;
   TaskTable tasks_;
   HelperSet helpers_;
+  isolation::DeviceFilters device_filters_;
   isolation::FileDescriptor signals_;
   isolation::FileDescriptor daemon_listener_;
   isolation::FileDescriptor shepherd_listener_;

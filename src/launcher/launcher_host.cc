@@ -7,6 +7,7 @@
 
 #include <cerrno>
 
+#include "base/service_ready.h"
 #include "isolation/mount_view.h"
 
 namespace tranche::launcher {
@@ -87,6 +88,7 @@ Outcome<LauncherHost> open_host(const Options& options) {
 }
 
 void tell_ready(const Options& options) {
+  tell_service_manager_ready();
   if (options.ready_file < 0) return;
   (void)!::write(options.ready_file, "ready\n", 6);
   ::close(options.ready_file);

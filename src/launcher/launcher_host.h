@@ -41,7 +41,7 @@ struct LauncherHost {
 // Opens and makes everything above; says which option is wrong.
 isolation::Outcome<LauncherHost> open_host(const Options& options);
 
-// Says "ready" on Options::ready_file, and closes it.
+// Says "ready" to the service manager, if there is one, and on Options::ready_file, which it closes.
 void tell_ready(const Options& options);
 
 // One accepted Start, on its way into a shepherd.
@@ -49,6 +49,7 @@ struct TaskPlan {
   wire::StartRequest request{};
   isolation::Identity identity;
   std::vector<isolation::DeviceNode> nodes;
+  int device_filter = -1;  // for them; the launcher's, which a shepherd has inherited
   isolation::FileDescriptor launch_block;
   isolation::FileDescriptor client;  // with kStartInteractive
 };

@@ -118,6 +118,7 @@ Outcome<TaskPlan> Launcher::plan_start(Packet& packet) {
     return failed(EPERM, plan.identity.name + " is not a member of group " + std::to_string(request.gid));
   }
   TRY_ASSIGN(plan.nodes, isolation::find_gpu_nodes(request.gpu_minors, request.gpu_count));
+  TRY_ASSIGN(plan.device_filter, device_filters_.find(plan.nodes));
   plan.launch_block = std::move(packet.files[0]);
   if (!plan.launch_block) return failed(EINVAL, "Start: the launch block is missing");
   TRY(check_seals(plan.launch_block.get()));
@@ -146,9 +147,9 @@ Outcome<void> Launcher::start_shepherd(TaskPlan plan) {
   if (pid == 0) {
     set_failpoint_role(FailpointRole::shepherd);
     const isolation::CgroupTree& cgroups = host_.cgroups;
-    int kept[] = {shepherds.get(),        plan.launch_block.get(),  plan.client.get(),
-                  host_.run_folder.get(), host_.tasks_folder.get(), cgroups.unified(),
-                  cgroups.v1_memory(),    cgroups.v1_cpu(),         cgroups.v1_pids()};
+    int kept[] = {shepherds.get(),        plan.launch_block.get(),  plan.client.get(), plan.device_filter,
+                  host_.run_folder.get(), host_.tasks_folder.get(), cgroups.unified(), cgroups.v1_memory(),
+                  cgroups.v1_cpu(),       cgroups.v1_pids()};
     isolation::close_all_but(kept, std::size(kept));
     run_shepherd(host_, std::move(plan), std::move(shepherds));
   }

@@ -13,6 +13,7 @@
 #include <cerrno>
 
 #include "base/failpoint.h"
+#include "launcher/driver_limits.h"
 #include "launcher/record_file.h"
 
 namespace tranche::launcher {
@@ -121,6 +122,7 @@ void Shepherd::on_main_ended(int status, uint64_t max_resident_kib) {
   end.cause = static_cast<uint32_t>(cause);
   record_.state = static_cast<uint32_t>(TaskState::exited);
   const bool gone = !cgroup_->is_populated();
+  usage_is_final_ = gone;
   write_record();
   auto event = make_event<wire::ExitedEvent>(LauncherKind::exited);
   event.end = end;
@@ -234,14 +236,26 @@ void Shepherd::check_gone() {
   }
 }
 
+void Shepherd::clear_limits() {
+  if (!has_driver_limits_ || !cgroup_) return;
+  has_driver_limits_ = false;
+  const auto cleared = clear_driver_limits(host_, record_.uid, record_.key);
+  failpoint("driver_limits.cleared");
+  if (cleared) return;
+  ::dprintf(STDERR_FILENO, "tranche-shepherd: limits of task %s: %s\n", record_name(record_.key).c_str(),
+            cleared.error().text.c_str());
+}
+
 void Shepherd::on_gone() {
   if (cgroup_) loop_.forget(cgroup_->events());
   kill_at_ = lost_client_at_ = 0;
-  if (cgroup_ && state() == TaskState::exited) {
+  if (cgroup_ && state() == TaskState::exited && !usage_is_final_) {
     const isolation::TaskUsage usage = cgroup_->usage();
     record_.end.user_time_ns = usage.user_time_ns;
     record_.end.system_time_ns = usage.system_time_ns;
   }
+  // Before anybody hears that the task is gone: whoever does may remove its cgroup.
+  clear_limits();
   record_.tasks_gone = 1;
   write_record();
   arbiter_.forget();

@@ -62,6 +62,7 @@ class Shepherd {
   void send_limit_signal();
   void check_gone();
   void on_gone();
+  void clear_limits();
   bool write_record();  // false: said on standard error
   bool has_ended() const;
   bool is_done() const;
@@ -93,8 +94,10 @@ class Shepherd {
   isolation::FileDescriptor main_process_;  // pidfd
   TimeLimit time_limit_;
   bool limit_signal_sent_ = false;
+  bool has_driver_limits_ = false;                  // or may have: on the task's cgroup
   wire::ExitCause ending_ = wire::ExitCause::none;  // why we end it
   bool main_reaped_ = true;                         // no child yet, or waited for
+  bool usage_is_final_ = false;                     // it was read when no process was left
   bool go_given_ = false;
   bool client_done_ = true;
   bool cgroup_removed_ = true;

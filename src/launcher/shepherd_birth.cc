@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/failpoint.h"
+#include "launcher/driver_limits.h"
 #include "launcher/record_file.h"
 #include "launcher/shepherd.h"
 
@@ -44,9 +45,11 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   limits.cpu_limit_milli = plan_.request.cpu_limit_milli;
   limits.pids = plan_.request.pids_limit;
   limits.memory_mib = plan_.request.memory_mib;
-  const auto limited = cgroup_->set_limits(limits, wire::kSetCpu | wire::kSetMemory | wire::kSetPids);
+  // A new cgroup has no memory limit: there is nothing to write for a task without one.
+  const uint32_t memory = limits.memory_mib == 0 ? 0 : wire::kSetMemory;
+  const auto limited = cgroup_->set_limits(limits, memory | wire::kSetCpu | wire::kSetPids);
   if (!limited) return StageFailure{StartStage::cgroup, limited.error()};
-  const auto filtered = isolation::attach_device_filter(cgroup_->unified(), plan_.nodes);
+  const auto filtered = isolation::attach_device_filter(cgroup_->unified(), plan_.device_filter);
   if (!filtered) return StageFailure{StartStage::devices, filtered.error()};
 
   failpoint("device_filter.attached");
@@ -59,7 +62,11 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   birth_channel_ = FileDescriptor(channel[0]);
   const FileDescriptor child_end(channel[1]);
   if (!host_.guard_folder.empty() && plan_.request.share_count != 0) {
-    const auto made = arbiter_.make_files(plan_.request);
+    has_driver_limits_ = true;
+    const auto held = set_driver_limits(host_, plan_.request);
+    if (!held) return StageFailure{StartStage::devices, held.error()};
+    failpoint("driver_limits.set");
+    const auto made = arbiter_.make_files(plan_.request, *held);
     if (!made) return StageFailure{StartStage::devices, made.error()};
   }
   auto born = give_birth(Birth{host_, plan_, block_, *cgroup_, *files, child_end.get(), arbiter_.socket()});

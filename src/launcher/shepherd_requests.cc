@@ -90,6 +90,8 @@ void Shepherd::on_signal(const Packet& packet) {
   if (state() != TaskState::running) return reply(id, ESRCH, "the task is not running");
   if (request.scope == static_cast<uint32_t>(wire::SignalScope::whole_task)) {
     cgroup_->signal_all(request.signal);
+  } else if (request.scope == static_cast<uint32_t>(wire::SignalScope::who_catches)) {
+    (void)cgroup_->signal_those_that_catch(request.signal);
   } else {
     signal_main(request.signal);
   }

@@ -14,6 +14,7 @@
 #include "base/failpoint.h"
 #include "isolation/cgroup_sweep.h"
 #include "isolation/mount_view.h"
+#include "launcher/driver_limits.h"
 #include "launcher/record_file.h"
 
 namespace tranche::launcher {
@@ -77,6 +78,7 @@ void TaskTable::restore() {
 void TaskTable::sweep_left_cgroups() {
   for (const isolation::FoundCgroup& left : isolation::find_task_cgroups(host_.cgroups)) {
     if (contains(left.key) || record_exists(host_.tasks_folder.get(), left.key)) continue;
+    (void)clear_driver_limits(host_, left.uid, left.key);
     const auto removed = isolation::TaskCgroup::remove(host_.cgroups, left.uid, left.key);
     if (!removed) {
       ::dprintf(STDERR_FILENO, "tranche-launcher: no task is recorded for a cgroup that is in use: %s\n",
@@ -256,6 +258,8 @@ int TaskTable::forget(const wire::TaskKey& key) {
   if (found == tasks_.end()) return 0;
   Task& task = *found->second;
   if (task.known.tasks_gone == 0) return EBUSY;
+  // A task whose shepherd was lost: the only work of the driver's that the launcher waits for.
+  if (task.adopted != nullptr) (void)clear_driver_limits(host_, task.known.uid, key);
   if (!isolation::TaskCgroup::remove(host_.cgroups, task.known.uid, key)) return EBUSY;
   failpoint("forget.cgroup_removed");
   remove_record(host_.tasks_folder.get(), key);

@@ -11,17 +11,20 @@ void ApiServer::status(Call& call) {
   report.version = TRANCHE_VERSION;
   report.started = started_;
   report.gpus = static_cast<uint32_t>(scheduler.gpus().size());
-  for (const JobId id : scheduler.live_jobs()) {
-    const JobRecord* job = parts_.engine.jobs().find(id);
-    if (job == nullptr) continue;
-    const bool waits = job->state == JobState::pending || job->state == JobState::held;
-    ++(waits ? report.jobs_waiting : report.jobs_running);
+  const JobTable& jobs = parts_.engine.jobs();
+  report.jobs_waiting = jobs.count(JobState::pending) + jobs.count(JobState::held);
+  for (const JobState state :
+       {JobState::starting, JobState::running, JobState::suspended, JobState::stopping}) {
+    report.jobs_running += jobs.count(state);
   }
   report.journal_seq = parts_.engine.last_seq().value();
-  report.state_hash = scheduler.state_hash();
+  // Over every job and GPU: not for a page that asks each second.
+  const std::string* hash = call.request.query_value("state_hash");
+  if (hash != nullptr && *hash == "true") report.state_hash = scheduler.state_hash();
   report.mode = parts_.config.emulated == EmulatedNodes::yes ? "system, emulated" : "system";
-  report.tiers = {"whole GPUs: enforced by the kernel's device filter",
-                  "fractions: " + fraction_fence(parts_.config.run_dir).sentence};
+  report.tiers = {
+      "whole GPUs: enforced by the kernel's device filter",
+      "fractions: " + fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()).sentence};
   call.responder.respond(json_response(200, api::encode(report)));
 }
 
@@ -47,8 +50,9 @@ void ApiServer::check_config(Call& call) {
   }
   api::PolicySummary summary;
   summary.queues = static_cast<uint32_t>(config->policy.queues.size());
-  summary.changed = config->policy != parts_.engine.scheduler().policy();
-  summary.sentences = explain_policy(config->policy);
+  summary.changed =
+      effective_policy(*config, parts_.gpus.driver_version()) != parts_.engine.scheduler().policy();
+  summary.sentences = explain_config(*config);
   call.responder.respond(json_response(200, api::encode(summary)));
 }
 

@@ -33,30 +33,6 @@ Result<std::optional<IdempotencyKey>> idempotency_key(const HttpRequest& request
   return std::optional<IdempotencyKey>(IdempotencyKey{uid, *key});
 }
 
-Result<void> check_filters(const HttpRequest& request) {
-  const std::string* state = request.query_value("state");
-  if (state != nullptr && !from_string<JobState>(*state)) {
-    return fail(ErrorCode::invalid_argument,
-                "there is no state '" + printable_part(*state, 40) +
-                    "': use pending, held, starting, running, suspended, stopping, completed, "
-                    "failed, cancelled, timed_out, out_of_memory, node_failed or unknown");
-  }
-  return {};
-}
-
-bool matches(const HttpRequest& request, const JobRecord& job) {
-  if (const std::string* user = request.query_value("user"); user && job.spec->owner.user != *user)
-    return false;
-  if (const std::string* queue = request.query_value("queue")) {
-    if (job.spec->queue != *queue && !job.spec->queue.starts_with(*queue + "/")) return false;
-  }
-  if (const std::string* state = request.query_value("state")) {
-    return to_string(job.state) == *state;
-  }
-  const std::string* all = request.query_value("all");
-  return (all != nullptr && *all == "true") || !is_final(job.state);
-}
-
 }  // namespace
 
 InteractiveSessions::Terminal terminal_size(const HttpRequest& request) {
@@ -233,66 +209,6 @@ void ApiServer::answer_job(Responder responder, JobId id, const Caller& caller) 
   responder.respond(json_response(200, api::encode(job_summary(view_source(), *job, caller, true))));
 }
 
-void ApiServer::list_jobs(Call& call) {
-  if (const auto checked = check_filters(call.request); !checked)
-    return call.responder.respond(checked.error());
-  answer_page(
-      call, [&](const JobRecord& job) { return matches(call.request, job); }, false);
-}
-
-void ApiServer::history(Call& call) {
-  Time since;
-  if (const std::string* text = call.request.query_value("since")) {
-    const auto time = parse_time(*text);
-    if (!time) return call.responder.respond(time.error());
-    since = *time;
-  }
-  const std::string* user = call.request.query_value("user");
-  answer_page(
-      call,
-      [&](const JobRecord& job) {
-        return is_final(job.state) && job.ended >= since &&
-               (user == nullptr || job.spec->owner.user == *user);
-      },
-      true);
-}
-
-void ApiServer::answer_page(Call& call, const std::function<bool(const JobRecord&)>& wanted,
-                            bool newest_first) {
-  const auto limit = page_limit(call.request);
-  if (!limit) return call.responder.respond(limit.error());
-  JobId cursor;
-  if (const std::string* text = call.request.query_value("cursor")) {
-    const auto id = parse_integer(*text, 1, INT64_MAX / 2, "cursor");
-    if (!id) return call.responder.respond(id.error());
-    cursor = JobId(static_cast<uint64_t>(*id));
-  }
-  const ViewSource source = view_source();
-  api::JobList list;
-  const auto take = [&](const JobRecord& job) {
-    if (!wanted(job)) return true;
-    if (list.jobs.size() == *limit) {
-      list.next_cursor = std::to_string(list.jobs.back().job.value());
-      return false;
-    }
-    list.jobs.push_back(job_summary(source, job, call.caller, list.jobs.size() < 200));
-    return true;
-  };
-  const auto& jobs = parts_.engine.jobs().all();
-  if (newest_first) {
-    auto from = cursor.is_set() ? jobs.lower_bound(cursor) : jobs.end();
-    while (from != jobs.begin()) {
-      --from;
-      if (!take(from->second)) break;
-    }
-  } else {
-    for (auto from = jobs.upper_bound(cursor); from != jobs.end(); ++from) {
-      if (!take(from->second)) break;
-    }
-  }
-  call.responder.respond(json_response(200, api::encode(list)));
-}
-
 void ApiServer::show_job(Call& call) {
   const JobRecord* job = find_job(call);
   if (job == nullptr) return;
@@ -319,7 +235,7 @@ void ApiServer::show_job(Call& call) {
 void ApiServer::why(Call& call) {
   const JobRecord* job = find_job(call);
   if (job == nullptr) return;
-  if (auto explanation = parts_.engine.scheduler().why(job->id)) {
+  if (auto explanation = explain(view_source(), *job)) {
     return call.responder.respond(json_response(200, api::encode(*explanation)));
   }
   Explanation ended;

@@ -29,6 +29,9 @@ std::span<const HttpRoute<ApiServer::Handler>> ApiServer::routes() {
       {"POST", "/v1/jobs/{id}/release", &ApiServer::release},
       {"POST", "/v1/jobs/{id}/update", &ApiServer::update},
       {"POST", "/v1/jobs/{id}/requeue", &ApiServer::requeue},
+      {"POST", "/v1/arrays/{id}/cancel", &ApiServer::cancel_array},
+      {"POST", "/v1/arrays/{id}/hold", &ApiServer::hold_array},
+      {"POST", "/v1/arrays/{id}/release", &ApiServer::release_array},
       {"GET", "/v1/history", &ApiServer::history},
       {"GET", "/v1/gpus", &ApiServer::gpus},
       {"POST", "/v1/gpus/{index}/drain", &ApiServer::drain},
@@ -106,8 +109,12 @@ void ApiServer::arm_denial_sweep() {
 }
 
 ViewSource ApiServer::view_source() const {
-  return {parts_.engine, parts_.gpus, parts_.users, parts_.reactor.clock(),
-          fraction_fence(parts_.config.run_dir).tier};
+  return {parts_.engine,
+          parts_.gpus,
+          parts_.users,
+          parts_.reactor.clock(),
+          fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()),
+          parts_.shares};
 }
 
 HttpResponse json_response(int status, std::string body) {

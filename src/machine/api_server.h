@@ -1,6 +1,6 @@
 // The HTTP API v1: a table of routes, and for each a handler that knows who asks. The contract is
-// api/openapi.yaml; handlers by topic are in api_jobs.cc, api_gpus.cc, api_queues.cc, api_events.cc and
-// api_admin.cc.
+// api/openapi.yaml; handlers by topic are in api_jobs.cc, api_job_lists.cc, api_gpus.cc, api_queues.cc,
+// api_events.cc and api_admin.cc.
 #pragma once
 
 #include <functional>
@@ -35,6 +35,7 @@ class ApiServer final : public StepObserver {
     std::function<bool()> may_submit;
     // Reads the configuration anew and records the change; what it means, or why it was refused.
     std::function<Result<api::PolicySummary>()> reload;
+    const Shares* shares = nullptr;
   };
   explicit ApiServer(Parts parts);
 
@@ -63,7 +64,6 @@ class ApiServer final : public StepObserver {
   // api_jobs.cc
   void submit(Call& call);
   void run(Call& call);
-  void list_jobs(Call& call);
   void show_job(Call& call);
   void why(Call& call);
   void cancel(Call& call);
@@ -71,10 +71,17 @@ class ApiServer final : public StepObserver {
   void release(Call& call);
   void wait(Call& call);
   void attach(Call& call);
+  // api_job_lists.cc
+  Result<void> check_queue(const std::string& queue) const;
+  void list_jobs(Call& call);
   void history(Call& call);
   // api_job_changes.cc
   void update(Call& call);
   void requeue(Call& call);
+  // api_arrays.cc
+  void cancel_array(Call& call);
+  void hold_array(Call& call);
+  void release_array(Call& call);
   // api_exec.cc
   void exec(Call& call);
   void exec_in(Call& call, const JobRecord& job, const api::ExecRequest& request,
@@ -110,12 +117,15 @@ class ApiServer final : public StepObserver {
   void record_change(Call& call, JobId job, EventPayload payload, Engine::Attachment attachment);
   void rename(Call& call, const JobRecord& job, JobUpdated updated, const std::string& name);
   void change_job(Call& call, Denied verb, const std::function<Result<EventPayload>(const JobRecord&)>& make);
+  // Whether an element in that state is changed at once, is being ended, or is left as it is.
+  enum class ArrayEffect { changed, stopping, unchanged };
+  void change_array(Call& call, Denied verb, ArrayEffect (*effect)(JobState),
+                    const std::function<EventPayload(JobId first, uint32_t more)>& make, const char* nothing);
   void answer_job(Responder responder, JobId job, const Caller& caller);
   // Refuses, and notes who tried what on which `kind` of thing ("job", "gpu"): at most once a second for each
   // user and verb, with a count of those before.
   void deny(Call& call, Denied verb, const char* kind, const std::string& thing, std::string sentence);
   void arm_denial_sweep();
-  void answer_page(Call& call, const std::function<bool(const JobRecord&)>& wanted, bool newest_first);
   void answer_waiters(JobId job);
   void send_backlog(std::shared_ptr<struct EventFollower> follower);
   ViewSource view_source() const;

@@ -2,6 +2,7 @@
 
 #include "base/failpoint.h"
 #include "linux/log.h"
+#include "machine/fences.h"
 #include "machine/state_lock.h"
 
 namespace tranche::machine {
@@ -57,14 +58,20 @@ Result<void> Daemon::recover() {
                                                          parts_.config.operator_recovery});
   sessions_ = std::make_unique<InteractiveSessions>(parts_.reactor, *engine_);
   releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_, *drains_);
+  if (parts_.arbiter != nullptr) {
+    shares_ = std::make_unique<Shares>(
+        Shares::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, *parts_.arbiter, parts_.config});
+    shares_->on_open([this](const TaskKey& task) { runner_->go_again(task); });
+  }
   runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
                                                            *sessions_, *releases_, parts_.users,
-                                                           parts_.config.task_processes_max});
-  strangers_ = std::make_unique<StrangerWatch>(StrangerWatch::Parts{
-      parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users, parts_.config.scan_interval});
-  api_ = std::make_unique<ApiServer>(
-      ApiServer::Parts{parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users,
-                       parts_.config, [this] { return may_submit(); }, [this] { return reload(); }});
+                                                           parts_.config.task_processes_max, shares_.get()});
+  strangers_ = std::make_unique<StrangerWatch>(
+      StrangerWatch::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users,
+                           parts_.config.scan_interval, &parts_.config.watchdog});
+  api_ = std::make_unique<ApiServer>(ApiServer::Parts{
+      parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users, parts_.config,
+      [this] { return may_submit(); }, [this] { return reload(); }, shares_.get()});
   TRY(journal_->read_idempotency([&](IdempotencyKey key, JobId job) { api_->remember(key, job); }));
   return {};
 }
@@ -78,31 +85,39 @@ void Daemon::start(std::function<void()> ready) {
   // see the reboot again, or it would take what ran then for what never ran.
   runner_->on_reconciled([this] { journal_->append_note(kBootIdNote, parts_.boot_id); });
   runner_->resume(rebooted_);
-  if (parts_.config.policy != engine_->scheduler().policy())
-    engine_->record(PolicyChanged{parts_.config.policy});
+  if (Policy policy = effective_policy(parts_.config, ""); policy != engine_->scheduler().policy())
+    engine_->record(PolicyChanged{std::move(policy)});
   gpus_->discover(std::move(ready));
   strangers_->start();
+  if (shares_) shares_->start([this] { return api_->gpus_now(); });
 }
 
 Result<api::PolicySummary> Daemon::reload() {
   TRY_ASSIGN(DaemonConfig fresh, parts_.read_config());
   api::PolicySummary summary;
   summary.queues = static_cast<uint32_t>(fresh.policy.queues.size());
-  summary.changed = fresh.policy != engine_->scheduler().policy();
-  summary.sentences = explain_policy(fresh.policy);
+  Policy policy = effective_policy(fresh, gpus_->driver_version());
+  summary.changed = policy != engine_->scheduler().policy();
+  summary.sentences = explain_config(fresh);
   DaemonConfig others = fresh;
   others.policy = parts_.config.policy;
   others.operator_groups = parts_.config.operator_groups;
   others.operator_users = parts_.config.operator_users;
+  others.users_share = parts_.config.users_share;
+  others.share = parts_.config.share;
+  others.watchdog = parts_.config.watchdog;
   if (others != parts_.config) {
     summary.sentences.push_back(
-        "Changes outside [policy], [class] and [queue] and of the operators take effect "
+        "Changes outside [policy], [class], [queue], [share], [watchdog] and of the operators take effect "
         "when tranched is restarted.");
   }
   parts_.config.operator_groups = fresh.operator_groups;
   parts_.config.operator_users = fresh.operator_users;
-  parts_.config.policy = fresh.policy;
-  if (summary.changed) engine_->record(PolicyChanged{std::move(fresh.policy)});
+  parts_.config.users_share = fresh.users_share;
+  parts_.config.share = fresh.share;
+  parts_.config.watchdog = fresh.watchdog;
+  parts_.config.policy = std::move(fresh.policy);
+  if (summary.changed) engine_->record(PolicyChanged{std::move(policy)});
   return summary;
 }
 

@@ -2,7 +2,7 @@
 //
 // With a ManualReactor, a SimulatedHost and a simulated task host the whole of it runs in one process on
 // virtual time. Construction order, each part using those before it:
-//   journal, engine (recovered), gpu manager, sessions, releases, task runner, stranger watch, API
+//   journal, engine (recovered), gpu manager, sessions, releases, shares, task runner, stranger watch, API
 // Threading: the reactor's thread.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "machine/interactive_sessions.h"
 #include "machine/journal.h"
 #include "machine/release_watch.h"
+#include "machine/shares.h"
 #include "machine/stranger_watch.h"
 #include "machine/task_runner.h"
 #include "machine/user_directory.h"
@@ -34,6 +35,7 @@ class Daemon {
     std::unique_ptr<Worker> journal_worker;  // one piece of work at a time, so that one failure is one
     // Reads the configuration files again; for reload.
     std::function<Result<DaemonConfig>()> read_config;
+    MemoryArbiter* arbiter = nullptr;  // null: parts of GPUs are not looked after
   };
 
   // Opens the journal and restores from it.
@@ -47,6 +49,7 @@ class Daemon {
   ApiServer& api() { return *api_; }
   bool may_submit() const { return runner_->has_reconciled(); }
   Engine& engine() { return *engine_; }
+  const Shares* shares() const { return shares_.get(); }  // null without an arbiter
   GpuManager& gpus() { return *gpus_; }
 
   // The configuration was changed on disk: a new policy enters as one event; what needs a restart is named.
@@ -65,6 +68,7 @@ class Daemon {
   std::unique_ptr<GpuManager> gpus_;
   std::unique_ptr<InteractiveSessions> sessions_;
   std::unique_ptr<ReleaseWatch> releases_;
+  std::unique_ptr<Shares> shares_;
   std::unique_ptr<TaskRunner> runner_;
   std::unique_ptr<StrangerWatch> strangers_;
   std::unique_ptr<ApiServer> api_;

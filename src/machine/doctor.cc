@@ -149,8 +149,8 @@ DoctorCheck privilege_check() {
   return {"privileges", CheckStatus::ok, "the daemon runs without any capability", ""};
 }
 
-DoctorCheck tier_check(const DaemonConfig& config) {
-  const FractionFence fence = fraction_fence(config.run_dir);
+DoctorCheck tier_check(const DaemonConfig& config, const GpuManager& gpus) {
+  const FractionFence fence = fraction_fence(config.run_dir, gpus.driver_version());
   return {"fences", fence.remedy.empty() ? CheckStatus::ok : CheckStatus::warn,
           "whole GPUs are enforced by the device filter; fractions are " + fence.sentence, fence.remedy};
 }
@@ -161,7 +161,7 @@ api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuM
                           const TaskHost& tasks, const std::string& journal_trouble) {
   return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine), ending_check(engine),
            sharing_check(gpus), launcher_check(tasks), journal_check(config, journal_trouble), cgroup_check(),
-           privilege_check(), tier_check(config)}};
+           privilege_check(), tier_check(config, gpus)}};
 }
 
 }  // namespace tranche::machine

@@ -1,23 +1,34 @@
 // How firmly a job is held to its part of a GPU here, in the words that users see.
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "codec/api.h"
+#include "codec/config.h"
 
 namespace tranche::machine {
 
 struct FractionFence {
-  api::Tier tier = api::Tier::unenforced;
-  std::string sentence;  // begins with the tier
-  std::string remedy;    // "" when nothing is wrong
+  api::Tier tier = api::Tier::unenforced;  // of parts of any GPU
+  std::string sentence;                    // begins with the tier
+  std::string remedy;                      // "" when nothing is wrong
+  std::set<std::string> enforced;          // UUIDs of the GPUs whose parts the driver itself holds
+
+  // Of parts on this GPU that begin now.
+  api::Tier on(const std::string& uuid) const;
 };
 
 // What holds fractions of tasks that start now: the guard, if its libraries fit this driver and the arbiter
-// serves. Cheap: a few looks at the run directory.
-FractionFence fraction_fence(const std::string& run_dir);
+// serves, and on GPUs where the driver was seen to refuse what is beyond a cgroup's limit, the driver. What
+// was tried out on another driver is no proof. `driver_version`: of the driver that answers now, "" if it is
+// not known. Cheap: a few looks at the run directory.
+FractionFence fraction_fence(const std::string& run_dir, const std::string& driver_version);
 
 // A whole GPU is enforced by the device filter.
 api::Tier tier_of(SliceKind kind, api::Tier fraction_tier);
+
+// The configured policy with what depends on the fences: whether users may share a GPU now.
+Policy effective_policy(const DaemonConfig& config, const std::string& driver_version);
 
 }  // namespace tranche::machine

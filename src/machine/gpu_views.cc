@@ -6,6 +6,7 @@
 #include "linux/files.h"
 #include "linux/process_identity.h"
 #include "machine/fences.h"
+#include "machine/shares.h"
 #include "machine/views.h"
 
 namespace tranche::machine {
@@ -50,6 +51,27 @@ std::optional<JobId> job_on_gpu(int64_t pid, const scheduler::GpuView& view) {
   return holds ? job : std::nullopt;
 }
 
+api::SliceRow slice_row(const ViewSource& source, const JobRecord& job, const TaskKey& task,
+                        const Slice& slice) {
+  api::SliceRow row;
+  row.job = job.id;
+  row.user = job.spec->owner.user;
+  row.kind = slice.kind;
+  row.compute = slice.compute;
+  row.memory = slice.memory;
+  row.tier = slice_tier(source, task, slice);
+  if (slice.kind != SliceKind::fraction) return row;
+  const MiB limit = job.spec->task.gpu.memory_limit;
+  if (limit > slice.memory) row.memory_limit = limit;
+  const Gpu* gpu = source.gpus.find(slice.gpu);
+  const ShareUsage* usage =
+      source.shares == nullptr || gpu == nullptr ? nullptr : source.shares->find(task, *gpu);
+  if (usage == nullptr) return row;
+  row.memory_charged = MiB(static_cast<int64_t>((usage->charged + (1 << 20) - 1) >> 20));
+  row.processes = usage->processes;
+  return row;
+}
+
 std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::GpuView& view) {
   std::vector<api::SliceRow> rows;
   for (const TaskKey& key : view.tasks) {
@@ -59,8 +81,7 @@ std::vector<api::SliceRow> slices_on(const ViewSource& source, const scheduler::
       if (task.key != key) continue;
       for (const Slice& slice : task.slices) {
         if (slice.gpu != view.gpu->id) continue;
-        rows.push_back({key.job, job->spec->owner.user, slice.kind, slice.compute, slice.memory,
-                        tier_of(slice.kind, source.fraction_tier)});
+        rows.push_back(slice_row(source, *job, key, slice));
       }
     }
   }
@@ -122,6 +143,26 @@ std::string arithmetic_of(const QueueShare& share) {
 }
 
 }  // namespace
+
+api::Tier slice_tier(const ViewSource& source, const TaskKey& task, const Slice& slice) {
+  if (slice.kind != SliceKind::fraction) return api::Tier::enforced;
+  const Gpu* gpu = source.gpus.find(slice.gpu);
+  if (gpu == nullptr) return source.fence.tier;
+  const ShareUsage* usage = source.shares == nullptr ? nullptr : source.shares->find(task, *gpu);
+  if (usage != nullptr && usage->held_by_driver) return api::Tier::enforced;
+  // What the driver does not hold for this very task, or is not known to, is no better than guarded.
+  return std::max(source.fence.tier, api::Tier::guarded);
+}
+
+MiB held_outside_of_jobs(GpuManager& gpus, const scheduler::GpuView& view) {
+  MiB held;
+  const GpuStatus* status = gpus.host().status(view.gpu->index);
+  if (status == nullptr || !status->reading || !status->reading->processes) return held;
+  for (const GpuProcess& process : *status->reading->processes) {
+    if (process.memory && still_exists(process) && !job_on_gpu(process.pid, view)) held += *process.memory;
+  }
+  return held;
+}
 
 api::GpuList gpu_list(const ViewSource& source) {
   api::GpuList list;

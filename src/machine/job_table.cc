@@ -79,24 +79,29 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   const auto touch = [&](JobId job) {
     if (job.is_set()) touched.insert(job);
   };
+  const auto touch_all = [&](const auto& change, const char* verb) {
+    for (uint64_t i = 0; i <= change.more; ++i) {
+      const JobId job(change.job.value() + i);
+      touch(job);
+      reasons[job] = verb + change.by;
+    }
+  };
 
   if (const auto* submitted = std::get_if<JobSubmitted>(&event.payload)) {
     submit(event, *submitted);
     const size_t count = std::max<size_t>(1, submitted->array.indices.size());
     for (size_t i = 0; i < count; ++i) touch(JobId(submitted->job.value() + i));
   } else if (const auto* cancelled = std::get_if<JobCancelled>(&event.payload)) {
-    touch(cancelled->job);
-    reasons[cancelled->job] = "cancelled by " + cancelled->by;
+    touch_all(*cancelled, "cancelled by ");
+    if (!cancelled->reason.empty()) reasons[cancelled->job] = cancelled->reason;
   } else if (const auto* fault = std::get_if<GpuFaulted>(&event.payload)) {
     for (const JobId id : fault->jobs) {
       if (JobRecord* job = find(id)) job->fault = JobFault{event.time, fault->gpu, fault->xid};
     }
   } else if (const auto* held = std::get_if<JobHeld>(&event.payload)) {
-    touch(held->job);
-    reasons[held->job] = "held by " + held->by;
+    touch_all(*held, "held by ");
   } else if (const auto* released = std::get_if<JobReleased>(&event.payload)) {
-    touch(released->job);
-    reasons[released->job] = "released by " + released->by;
+    touch_all(*released, "released by ");
   } else if (const auto* updated = std::get_if<JobUpdated>(&event.payload)) {
     JobRecord* job = find(updated->job);
     const auto view = live.job(updated->job);
@@ -104,7 +109,8 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     touch(updated->job);
   } else if (const auto* requeued = std::get_if<JobRequeued>(&event.payload)) {
     touch(requeued->job);
-    reasons[requeued->job] = "another attempt was asked for by " + requeued->by;
+    reasons[requeued->job] =
+        requeued->reason.empty() ? "another attempt was asked for by " + requeued->by : requeued->reason;
   } else if (const auto* started = std::get_if<TaskStarted>(&event.payload)) {
     touch(started->task.job);
     if (TaskEntry* task = find_task(started->task)) {
@@ -156,7 +162,10 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     } else if (const auto* end = std::get_if<End>(&decision)) {
       touch(end->job);
       if (JobRecord* job = find(end->job)) {
-        if (!reasons.contains(end->job)) reasons[end->job] = reason_of_doom(*job, end->state);
+        // Who had it stopped, and why, holds for its end.
+        const bool was_stopped = end->state == JobState::cancelled && job->state == JobState::stopping;
+        if (!reasons.contains(end->job))
+          reasons[end->job] = was_stopped ? job->reason : reason_of_doom(*job, end->state);
         change(*job, event.time, end->state, reasons[end->job]);
         job->ended = event.time;
         job->request = nullptr;
@@ -205,13 +214,18 @@ void JobTable::submit(const Event& event, const JobSubmitted& submitted) {
     }
     job.spec = spec;
     job.submitted = event.time;
-    jobs_.insert_or_assign(job.id, std::move(job));
+    const auto [place, is_new] = jobs_.try_emplace(job.id);
+    if (!is_new) --count_of(place->second.state);
+    ++count_of(job.state);
+    place->second = std::move(job);
   }
   skip_ids_through(JobId(submitted.job.value() + count - 1));
 }
 
 void JobTable::change(JobRecord& job, Time time, JobState state, std::string reason) {
   if (job.state == state && !job.history.empty()) return;
+  --count_of(job.state);
+  ++count_of(state);
   job.state = state;
   job.reason = std::move(reason);
   if (job.history.size() == kHistoryMax) job.history.erase(job.history.begin() + 1);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -89,6 +90,8 @@ class JobTable {
   const JobRecord* find(JobId id) const;
   // Ascending by id.
   const std::map<JobId, JobRecord>& all() const { return jobs_; }
+  // How many are in a state now; every change is counted, so asking costs nothing.
+  uint32_t count(JobState state) const { return counts_[static_cast<size_t>(state)]; }
   // The first id that was never given.
   JobId next_id() const { return next_id_; }
   // Ids up to `last` were in use somewhere, though no row tells of it: they are not given again.
@@ -101,8 +104,10 @@ class JobTable {
   std::string reason_of_doom(const JobRecord& job, JobState state) const;
   void end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code, int32_t signal);
   TaskEntry* find_task(const TaskKey& key);
+  uint32_t& count_of(JobState state) { return counts_[static_cast<size_t>(state)]; }
 
   std::map<JobId, JobRecord> jobs_;
+  std::array<uint32_t, static_cast<size_t>(JobState::unknown) + 1> counts_{};  // by state
   JobId next_id_{1};
 };
 

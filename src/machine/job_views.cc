@@ -3,6 +3,7 @@
 #include "base/quantity_text.h"
 #include "machine/fences.h"
 #include "machine/launch_environment.h"
+#include "machine/shares.h"
 #include "machine/task_facts.h"
 #include "machine/views.h"
 
@@ -36,6 +37,35 @@ void tell_end(const TaskEntry& task, Value& value) {
   }
 }
 
+// The weakest of its slices'; of one that holds none, what it would get.
+api::Tier job_tier(const ViewSource& source, const JobRecord& job) {
+  const SliceKind kind = job.spec->task.gpu.kind;
+  if (kind != SliceKind::fraction || is_final(job.state) || job.tasks.empty())
+    return tier_of(kind, source.fence.tier);
+  api::Tier tier = api::Tier::enforced;
+  for (const TaskEntry& task : job.tasks) {
+    for (const Slice& slice : task.slices) tier = std::max(tier, slice_tier(source, task.key, slice));
+  }
+  return tier;
+}
+
+std::vector<api::ShareRow> share_rows(const ViewSource& source, const JobRecord& job) {
+  const auto to_mib = [](uint64_t bytes) { return MiB(static_cast<int64_t>((bytes + (1 << 20) - 1) >> 20)); };
+  std::vector<api::ShareRow> rows;
+  for (const TaskEntry& task : job.tasks) {
+    for (const Slice& slice : task.slices) {
+      const Gpu* gpu = source.gpus.find(slice.gpu);
+      const ShareUsage* usage =
+          source.shares == nullptr || gpu == nullptr ? nullptr : source.shares->find(task.key, *gpu);
+      if (usage == nullptr) continue;
+      rows.push_back({task.key.rank, gpu->index, to_mib(usage->guarantee), to_mib(usage->limit),
+                      to_mib(usage->charged), to_mib(usage->owed), usage->denied, usage->processes,
+                      slice_tier(source, task.key, slice)});
+    }
+  }
+  return rows;
+}
+
 // What the driver reported of its GPU just before a job failed; "" if it reported nothing. That it was the
 // cause is likely and not known, so the time is told.
 std::string fault_before_end(const ViewSource& source, const JobRecord& job) {
@@ -52,6 +82,9 @@ std::string reason_of(const ViewSource& source, const JobRecord& job, const Call
   if (job.state == JobState::pending || job.state == JobState::held) {
     auto reason = source.engine.scheduler().reason(job.id);
     if (reason) return std::move(*reason);
+  }
+  if (source.shares != nullptr && !is_final(job.state)) {
+    if (std::string note = source.shares->note(job.id); !note.empty()) return note;
   }
   if (!job.private_reason.empty() && is_final(job.state) && caller.may_control(job.spec->owner.uid)) {
     return job.private_reason;
@@ -77,7 +110,7 @@ void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& 
   summary.gpu = spec.task.gpu;
   const bool holds = !is_final(job.state) && job.state != JobState::pending && job.state != JobState::held;
   if (holds || is_final(job.state)) summary.gpus = held_gpus(source, job);
-  if (spec.task.gpu.count > 0) summary.tier = tier_of(spec.task.gpu.kind, source.fraction_tier);
+  if (spec.task.gpu.count > 0) summary.tier = job_tier(source, job);
   summary.submitted = job.submitted;
   if (job.started.is_set()) summary.started = job.started;
   if (job.ended.is_set()) summary.ended = job.ended;
@@ -143,6 +176,7 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
     detail.environment_names = std::move(names);
   }
   for (const TaskEntry& task : job.tasks) detail.tasks.push_back(task_detail(source, task, may_control));
+  detail.shares = share_rows(source, job);
   for (const StateChange& change : job.history) {
     detail.history.push_back({change.time, change.state, change.reason});
   }
@@ -157,9 +191,25 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
   if (spec.signal.number != 0)
     detail.limit_signal = api::SignalRequest{spec.signal.number, spec.signal.before};
   if (!is_final(job.state)) {
-    if (auto why = source.engine.scheduler().why(job.id)) detail.explanation = std::move(*why);
+    if (auto why = explain(source, job)) detail.explanation = std::move(*why);
   }
   return detail;
+}
+
+// The scheduler's answer, with what is known of parts of GPUs beside it.
+std::optional<Explanation> explain(const ViewSource& source, const JobRecord& job) {
+  auto why = source.engine.scheduler().why(job.id);
+  if (!why) return std::nullopt;
+  if (source.shares != nullptr) {
+    if (std::string note = source.shares->note(job.id); !note.empty()) why->reason = std::move(note);
+  }
+  const bool waits = job.state == JobState::pending && job.spec->task.gpu.kind == SliceKind::fraction;
+  if (waits && why->proof.kind == ProofKind::busy && !source.engine.scheduler().policy().users_share_gpu) {
+    why->helps.push_back("It shares a GPU only with parts of its own user, because here parts are " +
+                         std::string(to_string(source.fence.tier)) +
+                         " (users_share_gpu in the configuration).");
+  }
+  return std::move(*why);
 }
 
 std::string resolved_stdout(const ViewSource& source, const JobRecord& job,

@@ -9,6 +9,7 @@
 #include "base/failpoint.h"
 #include "linux/log.h"
 #include "linux/unix_socket.h"
+#include "machine/device_uuid.h"
 #include "machine/gang_ports.h"
 #include "machine/launch_block.h"
 
@@ -137,23 +138,6 @@ TaskRecord record_of(const wire::TaskRecord& from) {
   record.failure = failure_of(from.stage, from.error, text_of(from.text));
   record.end = end_of(from.end);
   return record;
-}
-
-// "GPU-8-4-4-4-12" or "MIG-...", as NVML spells what CUDA gives as 16 bytes.
-bool parse_device_uuid(std::string_view text, uint8_t (&uuid)[16]) {
-  const size_t dash = text.find('-');
-  if (dash == std::string_view::npos) return false;
-  size_t digits = 0;
-  for (const char c : text.substr(dash + 1)) {
-    if (c == '-') continue;
-    const char lower = static_cast<char>(c | 0x20);
-    const int value = c >= '0' && c <= '9' ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-    if (value < 0 || digits == 2 * sizeof uuid) return false;
-    uint8_t& byte = uuid[digits / 2];
-    byte = static_cast<uint8_t>(digits % 2 == 0 ? value << 4 : byte | value);
-    ++digits;
-  }
-  return digits == 2 * sizeof uuid;
 }
 
 }  // namespace
@@ -357,6 +341,7 @@ void LauncherTaskHost::start(const LaunchPlan& plan, UniqueFd client) {
     if (!parse_device_uuid(share.uuid, target.uuid))
       return refuse(false, "GPU " + share.uuid + " has no proper UUID");
     target.limit_bytes = static_cast<uint64_t>(share.limit.count()) << 20;
+    request.guarantee_bytes[request.share_count - 1] = static_cast<uint64_t>(share.guarantee.count()) << 20;
   }
 
   std::vector<UniqueFd> passed;
@@ -424,6 +409,18 @@ void LauncherTaskHost::set_time_limit(const TaskKey& task, Duration limit) {
   request.which = wire::kSetTimeLimit;
   request.time_limit_ns = static_cast<uint64_t>(limit.count());
   send(request, wire::LauncherKind::set_limits, {});
+}
+
+void LauncherTaskHost::freeze(const TaskKey& task, bool frozen) {
+  send_task(task, frozen ? wire::LauncherKind::freeze : wire::LauncherKind::thaw, {});
+}
+
+void LauncherTaskHost::notify(const TaskKey& task, int32_t signal) {
+  wire::SignalRequest request{};
+  request.key = to_wire(task);
+  request.signal = signal;
+  request.scope = static_cast<uint32_t>(wire::SignalScope::who_catches);
+  send(request, wire::LauncherKind::signal, {});
 }
 
 void LauncherTaskHost::attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) {

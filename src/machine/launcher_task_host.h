@@ -32,6 +32,8 @@ class LauncherTaskHost final : public TaskHost {
   void go(const TaskKey& task) override;
   void kill(const TaskKey& task, Duration grace) override;
   void forget(const TaskKey& task) override;
+  void freeze(const TaskKey& task, bool frozen) override;
+  void notify(const TaskKey& task, int32_t signal) override;
   void attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) override;
   void exec(const LaunchPlan& plan, UniqueFd client, std::function<void(Result<void>)> done) override;
   void list(Listed listed) override;

@@ -6,37 +6,74 @@
 #include "linux/log.h"
 
 namespace tranche::machine {
+namespace {
+
+// A reading that is older tells nothing of now.
+constexpr Duration kFresh{5 * kSecond.count()};
+
+MiB slack_of(MiB part) { return std::max(kShareSlack, MiB(part.count() / 50)); }
+
+bool is_known(const api::GpuStatus& gpu) {
+  return gpu.sample_age ? *gpu.sample_age <= kFresh : !gpu.processes.empty();
+}
+
+// What is held and charged of one job on one GPU.
+struct Account {
+  OverShare sum;
+  uint32_t seen = 0;        // processes that the driver lists
+  uint32_t registered = 0;  // that the guard has
+  bool is_charged_known = true;
+};
+
+std::map<JobId, Account> accounts_of(const api::GpuStatus& gpu) {
+  // A gang may have several tasks of one job on a GPU: their parts add up, as their processes do.
+  std::map<JobId, Account> jobs;
+  for (const api::SliceRow& slice : gpu.slices) {
+    if (slice.kind != SliceKind::fraction) continue;
+    Account& job = jobs[slice.job];
+    job.sum.job = slice.job;
+    job.sum.gpu = gpu.index;
+    job.sum.user = slice.user;
+    job.sum.part += std::max(slice.memory, slice.memory_limit.value_or(MiB()));
+    job.sum.charged += slice.memory_charged.value_or(MiB());
+    job.registered += slice.processes.value_or(0);
+    job.is_charged_known = job.is_charged_known && slice.memory_charged && slice.processes;
+  }
+  for (const api::GpuProcess& process : gpu.processes) {
+    const auto job = process.job ? jobs.find(*process.job) : jobs.end();
+    if (job == jobs.end()) continue;
+    ++job->second.seen;
+    if (process.memory) job->second.sum.held += *process.memory;
+  }
+  return jobs;
+}
+
+}  // namespace
 
 std::vector<OverShare> over_shares(const api::GpuList& gpus) {
   std::vector<OverShare> found;
   for (const api::GpuStatus& gpu : gpus.gpus) {
-    // A gang may have several tasks of one job on a GPU: their parts add up, as their processes do.
-    std::map<JobId, OverShare> jobs;
-    for (const api::SliceRow& slice : gpu.slices) {
-      if (slice.kind != SliceKind::fraction) continue;
-      OverShare& job = jobs[slice.job];
-      job.job = slice.job;
-      job.gpu = gpu.index;
-      job.user = slice.user;
-      job.part += slice.memory;
-    }
-    for (const api::GpuProcess& process : gpu.processes) {
-      if (!process.job || !process.memory) continue;
-      const auto job = jobs.find(*process.job);
-      if (job != jobs.end()) job->second.held += *process.memory;
-    }
-    for (const auto& [id, job] : jobs) {
-      const MiB slack = std::max(kShareSlack, MiB(job.part.count() / 50));
-      if (job.held > job.part + slack) found.push_back(job);
+    if (!is_known(gpu)) continue;
+    for (auto& [id, job] : accounts_of(gpu)) {
+      OverShare& sum = job.sum;
+      const bool unguarded = job.is_charged_known &&
+                             (sum.held > sum.charged + slack_of(sum.charged) || job.seen > job.registered);
+      if (sum.held <= sum.part + slack_of(sum.part) && !unguarded) continue;
+      sum.kind =
+          sum.held > sum.part + slack_of(sum.part) ? OverShare::Kind::over : OverShare::Kind::unguarded;
+      found.push_back(sum);
     }
   }
   return found;
 }
 
 std::string to_text(const OverShare& over) {
-  return "job " + std::to_string(over.job.value()) + " of " + over.user + " holds " +
-         format_memory(over.held) + " of GPU " + std::to_string(over.gpu) + " and has " +
-         format_memory(over.part);
+  std::string text = "job " + std::to_string(over.job.value()) + " of " + over.user + " holds " +
+                     format_memory(over.held) + " of GPU " + std::to_string(over.gpu) + " and has " +
+                     format_memory(over.part);
+  if (over.kind == OverShare::Kind::unguarded)
+    text += ", but its programs go around the guard, which knows of " + format_memory(over.charged);
+  return text;
 }
 
 api::DoctorCheck share_check(const api::GpuList& gpus) {
@@ -48,26 +85,106 @@ api::DoctorCheck share_check(const api::GpuList& gpus) {
           "its program goes around the guard: ask its owner, `tranche cancel` it, or give it whole GPUs"};
 }
 
-ShareWatch::ShareWatch(Reactor& reactor, Look look) : reactor_(reactor), look_(std::move(look)) {}
-
-void ShareWatch::start() { look(); }
-
-void ShareWatch::look() {
-  std::map<std::pair<JobId, uint32_t>, int> now;
-  for (const OverShare& over : over_shares(look_())) {
-    const std::pair key(over.job, over.gpu);
-    const auto before = over_.find(key);
-    const int looks = before == over_.end() ? 1 : before->second + 1;
-    now[key] = looks;
-    if (looks != kLooks) continue;
-    log(LogLevel::warning, "share_exceeded",
-        {{"job", over.job.value()},
-         {"gpu", over.gpu},
-         {"held_mib", over.held.count()},
-         {"part_mib", over.part.count()}});
+// What an earlier run of the daemon has paused is judged anew.
+void ShareWatch::continue_paused() {
+  if (has_continued_ || !parts_.host.is_connected()) return;
+  has_continued_ = true;
+  for (const JobId id : parts_.engine.scheduler().live_jobs()) {
+    const JobRecord* job = parts_.engine.jobs().find(id);
+    if (job == nullptr || job->spec->task.gpu.kind != SliceKind::fraction) continue;
+    for (const TaskKey& task : running_tasks(id)) parts_.host.freeze(task, false);
   }
-  over_ = std::move(now);
-  again_ = reactor_.at(reactor_.clock().since_boot() + kPeriod, [this] { look(); });
+}
+
+void ShareWatch::look(const api::GpuList& gpus) {
+  continue_paused();
+  std::map<Key, Case> now;
+  for (const OverShare& over : over_shares(gpus)) {
+    if (over.kind == OverShare::Kind::unguarded && parts_.config.watchdog.unguarded == Unguarded::ignore)
+      continue;
+    const Key key(over.job, over.gpu);
+    const auto before = cases_.find(key);
+    Case found = before == cases_.end() ? Case() : before->second;
+    if (found.looks == 0) found.since = parts_.reactor.clock().since_boot();
+    ++found.looks;
+    found.last = over;
+    now[key] = std::move(found);
+  }
+  std::vector<Key> seen;
+  for (const auto& [key, found] : now) seen.push_back(key);
+  for (const api::GpuStatus& gpu : gpus.gpus) {
+    if (is_known(gpu)) continue;
+    for (const auto& [key, known] : cases_) {
+      if (key.second == gpu.index) now[key] = known;
+    }
+  }
+  for (const auto& [key, known] : cases_) {
+    if (!now.contains(key)) resume(known);
+  }
+  cases_ = std::move(now);
+  // What was not seen now goes no grade further.
+  for (const Key& key : seen) act(cases_.at(key));
+}
+
+void ShareWatch::act(Case& found) {
+  const WatchdogPolicy& policy = parts_.config.watchdog;
+  if (found.looks < kLooks) return;
+  if (found.looks == kLooks) report(found);
+  if (found.last.kind == OverShare::Kind::unguarded && policy.unguarded != Unguarded::act) return;
+  const Duration age = parts_.reactor.clock().since_boot() - found.since;
+  const bool ends = policy.end_after > Duration{} && age >= policy.end_after;
+  if (ends && !found.ended) {
+    found.ended = true;
+    const JobRecord* job = parts_.engine.jobs().find(found.last.job);
+    if (job == nullptr || is_final(job->state) || job->state == JobState::stopping) return;
+    log(LogLevel::warning, "share_exceeded_ended", {{"job", found.last.job.value()}});
+    parts_.engine.record(JobCancelled{
+        .job = found.last.job, .by = "tranche", .reason = "ended by the watchdog: " + to_text(found.last)});
+    return;
+  }
+  if (policy.pause_after > Duration{} && age >= policy.pause_after && found.paused.empty() && !found.ended)
+    pause(found);
+}
+
+void ShareWatch::report(const Case& found) const {
+  log(LogLevel::warning, found.last.kind == OverShare::Kind::over ? "share_exceeded" : "share_unguarded",
+      {{"job", found.last.job.value()},
+       {"gpu", found.last.gpu},
+       {"held_mib", found.last.held.count()},
+       {"part_mib", found.last.part.count()},
+       {"charged_mib", found.last.charged.count()}});
+}
+
+void ShareWatch::pause(Case& found) {
+  for (const TaskKey& task : running_tasks(found.last.job)) {
+    parts_.host.freeze(task, true);
+    found.paused.insert(task);
+  }
+  log(LogLevel::warning, "share_exceeded_paused", {{"job", found.last.job.value()}});
+}
+
+void ShareWatch::resume(const Case& found) {
+  for (const TaskKey& task : found.paused) parts_.host.freeze(task, false);
+  if (!found.paused.empty()) log(LogLevel::notice, "share_pause_over", {{"job", found.last.job.value()}});
+}
+
+std::vector<TaskKey> ShareWatch::running_tasks(JobId id) const {
+  std::vector<TaskKey> tasks;
+  const JobRecord* job = parts_.engine.jobs().find(id);
+  if (job == nullptr) return tasks;
+  for (const TaskEntry& task : job->tasks) {
+    if (task.state == JobState::running) tasks.push_back(task.key);
+  }
+  return tasks;
+}
+
+std::string ShareWatch::note(JobId job) const {
+  for (const auto& [key, found] : cases_) {
+    if (key.first != job || found.looks < kLooks) continue;
+    const std::string what = to_text(found.last);
+    return (found.paused.empty() ? "Uses too much: " : "Is paused by the watchdog: ") + what + ".";
+  }
+  return {};
 }
 
 }  // namespace tranche::machine

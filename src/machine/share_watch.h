@@ -1,34 +1,45 @@
-// The second line behind the guard: what the driver says that each job's processes hold of a GPU, against the
-// part that the job has. A job that is over is reported, never ended: by a line in the log, and by doctor
-// while it lasts.
+// The second line behind the guard: what the driver says that each job's processes hold of a GPU, against
+// what the job may hold and against what the arbiter has charged.
 //
-// No answer from the driver means that nothing is known, and nothing is said. Threading: the reactor's
-// thread.
+// Two findings: a job over its part, and a job that uses memory past the guard (more than is charged, or a
+// process that the arbiter does not know), though within its part. What is done about them, in grades, is
+// [watchdog] of the configuration: a line in the log after three looks, then the job is paused, then ended.
+// A paused job continues by itself when it is not over any more.
+//
+// No answer from the driver means that nothing is known: nothing is found, and what was found stays as it
+// was. Threading: the reactor's thread.
 #pragma once
 
-#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/reactor.h"
 #include "codec/api.h"
+#include "codec/config.h"
+#include "machine/engine.h"
+#include "machine/task_host.h"
 
 namespace tranche::machine {
 
 struct OverShare {
+  enum class Kind { over, unguarded };
+  Kind kind = Kind::over;
   JobId job;
   uint32_t gpu = 0;  // index
   std::string user;
   MiB held;
   MiB part;
+  MiB charged;
 };
 
 // What drivers count beside what the guard can know.
 inline constexpr MiB kShareSlack{256};
 
-// Jobs that hold more than their part and the slack, or 2 % of the part if that is more.
+// Jobs that hold more than their part and the slack, or 2 % of the part if that is more; and jobs that hold
+// as much more than is charged, or with a process that the guard did not register.
 std::vector<OverShare> over_shares(const api::GpuList& gpus);
 std::string to_text(const OverShare& over);
 
@@ -37,20 +48,40 @@ api::DoctorCheck share_check(const api::GpuList& gpus);
 
 class ShareWatch {
  public:
-  using Look = std::function<api::GpuList()>;
-  ShareWatch(Reactor& reactor, Look look);
-  void start();
+  struct Parts {
+    Reactor& reactor;
+    Engine& engine;
+    TaskHost& host;
+    const DaemonConfig& config;
+  };
+  explicit ShareWatch(Parts parts) : parts_(parts) {}
+
+  void look(const api::GpuList& gpus);
+  // "" if there is nothing to say of the job.
+  std::string note(JobId job) const;
 
  private:
-  static constexpr Duration kPeriod = kSecond;
   static constexpr int kLooks = 3;  // in a row, before it is said: memory that comes and goes is no news
 
-  void look();
+  struct Case {
+    OverShare last;
+    int looks = 0;
+    Duration since;
+    std::set<TaskKey> paused;
+    bool ended = false;
+  };
+  using Key = std::pair<JobId, uint32_t>;
 
-  Reactor& reactor_;
-  Look look_;
-  Reactor::Handle again_;
-  std::map<std::pair<JobId, uint32_t>, int> over_;  // how many looks in a row
+  void continue_paused();
+  void act(Case& found);
+  void report(const Case& found) const;
+  void pause(Case& found);
+  void resume(const Case& found);
+  std::vector<TaskKey> running_tasks(JobId job) const;
+
+  Parts parts_;
+  std::map<Key, Case> cases_;
+  bool has_continued_ = false;
 };
 
 }  // namespace tranche::machine

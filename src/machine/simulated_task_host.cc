@@ -147,6 +147,12 @@ void SimulatedTaskHost::forget(const TaskKey& key) {
   if (found != tasks_.end() && found->second.record.all_gone) tasks_.erase(found);
 }
 
+// It is only noted: a test does not let frozen tasks end.
+void SimulatedTaskHost::freeze(const TaskKey& task, bool frozen) {
+  if (deaf_) return;
+  frozen ? static_cast<void>(frozen_.insert(task)) : static_cast<void>(frozen_.erase(task));
+}
+
 void SimulatedTaskHost::attach(const TaskKey&, UniqueFd, std::function<void(Result<void>)> done) {
   reactor_.post([done = std::move(done)] { done({}); });
 }

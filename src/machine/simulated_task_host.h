@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,16 @@ class SimulatedTaskHost final : public TaskHost {
   void list(Listed listed) override;
   void scan(const std::vector<uint32_t>& gpu_minors, Scanned scanned) override;
   void set_time_limit(const TaskKey& task, Duration limit) override;
+  void freeze(const TaskKey& task, bool frozen) override;
+  void notify(const TaskKey& task, int32_t signal) override { notices_.push_back({task, signal}); }
   bool ports_are_free(uint16_t, uint16_t) override { return true; }
 
   // How often each task has executed, over the whole history; the proof that none ran twice.
   const std::map<TaskKey, int>& executions() const { return executions_; }
   // Tasks whose processes exist now, with the GPU minors that they hold.
   std::map<TaskKey, std::vector<uint32_t>> running() const;
+  const std::set<TaskKey>& frozen() const { return frozen_; }
+  const std::vector<std::pair<TaskKey, int32_t>>& notices() const { return notices_; }
   size_t records() const { return tasks_.size(); }
   // Processes outside of any job, as scan() finds them.
   std::vector<NodeHolder>& strangers() { return strangers_; }
@@ -83,6 +88,8 @@ class SimulatedTaskHost final : public TaskHost {
   std::map<TaskKey, Task> tasks_;
   std::map<TaskKey, int> executions_;
   std::vector<NodeHolder> strangers_;
+  std::set<TaskKey> frozen_;
+  std::vector<std::pair<TaskKey, int32_t>> notices_;
   bool deaf_ = false;
 };
 

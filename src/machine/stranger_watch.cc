@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "linux/log.h"
+#include "machine/views.h"
 
 namespace tranche::machine {
 namespace {
@@ -55,17 +56,35 @@ void StrangerWatch::judge(const std::vector<NodeHolder>& holders) {
 void StrangerWatch::judge_gpu(const scheduler::GpuView& view, const std::vector<NodeHolder>& strangers) {
   const GpuId gpu = view.gpu->id;
   const bool ours = view.drained && view.reason.starts_with(kReason);
-  if (strangers.empty()) {
+  const Foreign foreign = parts_.policy == nullptr ? Foreign::drain : parts_.policy->foreign;
+  const bool closed =
+      !strangers.empty() && (foreign == Foreign::drain || (foreign == Foreign::adopt && is_closed_for(view)));
+  if (strangers.empty()) said_.erase(gpu);
+  if (!strangers.empty() && foreign != Foreign::ignore) say(view, strangers, describe(strangers));
+  if (!closed) {
     if (!ours) return;
     return parts_.gpus.give_back(gpu);
   }
   if (view.drained && !ours) return;
-  const std::string reason = std::string(kReason) + describe(strangers);
+  const std::string reason =
+      std::string(kReason) + describe(strangers) + "; it gets no new job until they end";
   if (ours && view.reason == reason) return;
-  // What it is called is for administrators, as the log is.
-  log(LogLevel::warning, "gpu_used_outside_of_jobs",
-      {{"gpu", view.gpu->index}, {"who", reason}, {"command", strangers.front().command}});
   parts_.engine.record(GpuDrained{gpu, "tranche", reason});
+}
+
+// An adopted process may have what nobody was promised.
+bool StrangerWatch::is_closed_for(const scheduler::GpuView& view) const {
+  return held_outside_of_jobs(parts_.gpus, view) > view.memory_free;
+}
+
+// What it is called is for administrators, as the log is.
+void StrangerWatch::say(const scheduler::GpuView& view, const std::vector<NodeHolder>& strangers,
+                        const std::string& who) {
+  std::string& said = said_[view.gpu->id];
+  if (said == who) return;
+  said = who;
+  log(LogLevel::warning, "gpu_used_outside_of_jobs",
+      {{"gpu", view.gpu->index}, {"who", who}, {"command", strangers.front().command}});
 }
 
 // In the cgroup of a task that the log knows: a job's, be it running or on its way out.
@@ -91,7 +110,7 @@ std::string StrangerWatch::describe(const std::vector<NodeHolder>& strangers) {
             parts_.users.name(strangers[i].uid);
   }
   if (strangers.size() > kNamedMax) text += " and " + std::to_string(strangers.size() - kNamedMax) + " more";
-  return text + "; it gets no new job until they end";
+  return text;
 }
 
 }  // namespace tranche::machine

@@ -1,6 +1,8 @@
 // GPUs that somebody uses without a job, in the whole daemon on virtual time.
 #include "machine/stranger_watch.h"
 
+#include <unistd.h>
+
 #include "machine/daemon_fixture.h"
 
 namespace tranche::machine {
@@ -61,6 +63,45 @@ TEST_F(StrangerWatchTest, WhenTheDriverDoesNotAnswerTheOpenNodeCounts) {
   hold(0, kEve, 4711);
   pass(Duration(60 * kSecond.count()));
   EXPECT_TRUE(gpu(0).drained);
+}
+
+TEST_F(StrangerWatchTest, ByPolicyItIsNamedAloneOrNotAtAll) {
+  std::string logged;
+  set_log_sink([&](LogLevel, std::string_view line) { logged += line; });
+  config_.watchdog.foreign = Foreign::ignore;
+  ASSERT_TRUE(daemon_->reload());
+  hold(0, kEve, 4711);
+  pass_scan();
+  EXPECT_FALSE(gpu(0).drained);
+  EXPECT_EQ(logged.find("gpu_used_outside_of_jobs"), std::string::npos);
+  config_.watchdog.foreign = Foreign::name;
+  ASSERT_TRUE(daemon_->reload());
+  pass_scan();
+  EXPECT_FALSE(gpu(0).drained);
+  EXPECT_NE(logged.find("gpu_used_outside_of_jobs"), std::string::npos);
+  config_.watchdog.foreign = Foreign::drain;
+  ASSERT_TRUE(daemon_->reload());
+  pass_scan();
+  EXPECT_TRUE(gpu(0).drained);
+  config_.watchdog.foreign = Foreign::name;
+  ASSERT_TRUE(daemon_->reload());
+  pass_scan();
+  EXPECT_FALSE(gpu(0).drained) << "a change of policy gives it back";
+}
+
+TEST_F(StrangerWatchTest, AnAdoptedOneMayHaveWhatNobodyWasPromised) {
+  behaviour_.run_time = kHour;
+  config_.watchdog.foreign = Foreign::adopt;
+  ASSERT_TRUE(daemon_->reload());
+  hold(0, kEve, ::getpid());  // what it holds counts only while the process exists
+  pass_scan();
+  EXPECT_FALSE(gpu(0).drained);
+  submit();
+  submit();
+  pass(kMillisecond * 500);
+  ASSERT_EQ(gpu(0).memory_free, MiB());
+  pass_scan();
+  EXPECT_TRUE(gpu(0).drained) << "everything is promised now, and it holds 500 MiB of it";
 }
 
 TEST_F(StrangerWatchTest, AnOperatorsDrainIsLeftAlone) {

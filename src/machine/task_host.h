@@ -22,6 +22,7 @@ namespace tranche::machine {
 struct MemoryShare {
   std::string uuid;  // as the driver spells it
   MiB limit;
+  MiB guarantee;  // of the limit; the rest is lent while nobody needs it
 };
 
 // Everything that one task is started with.
@@ -114,6 +115,10 @@ class TaskHost {
   virtual void kill(const TaskKey& task, Duration grace) = 0;
   // Again counted from its start.
   virtual void set_time_limit(const TaskKey& task, Duration limit) = 0;
+  // Stops or continues every process of a task that runs, and its time limit's clock.
+  virtual void freeze(const TaskKey& task, bool frozen) = 0;
+  // A signal to those of its processes that have a handler for it: nobody is ended by it.
+  virtual void notify(const TaskKey& task, int32_t signal) = 0;
   // The end is recorded: its record may go.
   virtual void forget(const TaskKey& task) = 0;
   virtual void attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) = 0;

@@ -98,6 +98,16 @@ void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& requ
   parts_.host.start(*plan, std::move(client));
 }
 
+namespace {
+
+// What is promised, and what may be used while nobody needs it: never more than the GPU has.
+MemoryShare share_of(const JobSpec& spec, const Slice& slice, const Gpu& gpu) {
+  const MiB most = std::min(spec.task.gpu.memory_limit, gpu.memory_usable);
+  return {gpu.uuid, std::max(slice.memory, most), slice.memory};
+}
+
+}  // namespace
+
 Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
                                          const RequestPointer& request) {
   const JobRecord* job = parts_.engine.jobs().find(task.job);
@@ -130,7 +140,7 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
     const Gpu* gpu = parts_.gpus.find(slice.gpu);
     if (gpu == nullptr) return fail(ErrorCode::unavailable, "its GPU is not in the machine any more");
     plan.gpu_minors.push_back(gpu->minor);
-    if (slice.kind == SliceKind::fraction) plan.memory_shares.push_back({gpu->uuid, slice.memory});
+    if (slice.kind == SliceKind::fraction) plan.memory_shares.push_back(share_of(spec, slice, *gpu));
   }
   return plan;
 }
@@ -156,8 +166,17 @@ void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason, bo
 
 void TaskRunner::try_go(const TaskKey& task, Live& live) {
   if (!live.prepared || !live.durable || live.went || live.stopping) return;
+  if (!live.may_go) live.may_go = parts_.shares == nullptr || parts_.shares->may_go(task, live.slices);
+  if (!live.may_go) return;
   live.went = true;
   parts_.host.go(task);
+}
+
+void TaskRunner::go_again(const TaskKey& task) {
+  Live* live = find(task);
+  if (live == nullptr || live->ended) return;
+  live->may_go = true;
+  try_go(task, *live);
 }
 
 void TaskRunner::stop(const TaskKey& task) {

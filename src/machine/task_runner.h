@@ -16,6 +16,7 @@
 #include "machine/gpu_manager.h"
 #include "machine/interactive_sessions.h"
 #include "machine/release_watch.h"
+#include "machine/shares.h"
 #include "machine/task_host.h"
 #include "machine/user_directory.h"
 
@@ -32,6 +33,7 @@ class TaskRunner final : public StepObserver, public TaskListener {
     ReleaseWatch& releases;
     UserDirectory& users;
     uint32_t task_processes_max;
+    Shares* shares = nullptr;  // says when a task with a part may execute; null: at once
   };
   explicit TaskRunner(Parts parts) : parts_(parts) {}
 
@@ -43,6 +45,9 @@ class TaskRunner final : public StepObserver, public TaskListener {
   bool has_reconciled() const { return has_reconciled_; }
   // Called once, when everything that the root side's first list led to has been recorded.
   void on_reconciled(std::function<void()> reconciled) { on_reconciled_ = std::move(reconciled); }
+
+  // A task that Shares held back may go.
+  void go_again(const TaskKey& task);
 
   // StepObserver
   void on_step(const JournalRow& row) override;
@@ -65,6 +70,7 @@ class TaskRunner final : public StepObserver, public TaskListener {
     bool sent = false;     // start() was called in this run of the daemon, or the root side has it
     bool durable = false;  // its Start is on disk
     bool prepared = false;
+    bool may_go = false;  // nobody has to give back first what it was promised
     bool went = false;
     bool started = false;   // TaskStarted is recorded
     bool stopping = false;  // a Stop is recorded

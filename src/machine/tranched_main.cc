@@ -23,10 +23,10 @@
 #include "linux/service_notify.h"
 #include "linux/system_error.h"
 #include "linux/worker_thread.h"
+#include "machine/arbiter_client.h"
 #include "machine/daemon.h"
 #include "machine/journal_backup.h"
 #include "machine/launcher_task_host.h"
-#include "machine/share_watch.h"
 #include "machine/verify_journal.h"
 
 namespace tranche::machine {
@@ -120,12 +120,13 @@ Result<void> serve(const Arguments& arguments) {
   gpu_options.probe_period = 30 * config.sample_interval;
   NvmlHost gpus(*reactor, gpu_options);
   LauncherTaskHost tasks(*reactor, config.run_dir + "/launcher.sock", config.emulated == EmulatedNodes::yes);
+  ArbiterClient arbiter(*reactor, config.run_dir + "/arbiter.sock");
   UserDirectory users(reactor->clock());
 
   const std::string config_path = arguments.config;
   TRY_ASSIGN(const std::unique_ptr<Daemon> daemon,
              Daemon::create({*reactor, gpus, tasks, users, config, std::move(boot), journal_thread(*reactor),
-                             [config_path] { return read_config(config_path); }}));
+                             [config_path] { return read_config(config_path); }, &arbiter}));
   TRY_ASSIGN(const std::unique_ptr<HttpServer> server, HttpServer::create(
                                                            *reactor,
                                                            [&](HttpRequest request, Responder responder) {
@@ -154,8 +155,6 @@ Result<void> serve(const Arguments& arguments) {
     }
   });
   tasks.open(daemon->listener());
-  ShareWatch shares(*reactor, [&] { return daemon->api().gpus_now(); });
-  shares.start();
   reactor->enable_watchdog();
   TRY(reactor->run());
   notify_stopping();
@@ -165,7 +164,7 @@ Result<void> serve(const Arguments& arguments) {
 int check_config(const std::string& path) {
   const auto config = read_config(path);
   if (!config) return complain(config.error());
-  for (const std::string& sentence : explain_policy(config->policy)) std::printf("%s\n", sentence.c_str());
+  for (const std::string& sentence : explain_config(*config)) std::printf("%s\n", sentence.c_str());
   return 0;
 }
 

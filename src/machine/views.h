@@ -7,11 +7,14 @@
 
 #include "codec/api.h"
 #include "machine/caller.h"
+#include "machine/fences.h"
 #include "machine/gpu_manager.h"
 #include "machine/job_table.h"
 #include "machine/user_directory.h"
 
 namespace tranche::machine {
+
+class Shares;
 
 // Borrowed for the time of one answer.
 struct ViewSource {
@@ -19,7 +22,8 @@ struct ViewSource {
   GpuManager& gpus;
   UserDirectory& users;
   const Clock& clock;
-  api::Tier fraction_tier = api::Tier::unenforced;  // see fences.h
+  FractionFence fence;
+  const Shares* shares = nullptr;  // null: what is used of parts is not known
 };
 
 api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, const Caller& caller,
@@ -27,6 +31,8 @@ api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, cons
 // `request`: what it runs, if the caller may see it and it could be read; else null.
 api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const Caller& caller,
                           const api::SubmitRequest* request);
+// Why a live job does not run, or what there is to say of one that does.
+std::optional<Explanation> explain(const ViewSource& source, const JobRecord& job);
 // The path of a task's output as it was opened, for `logs`.
 std::string resolved_stdout(const ViewSource& source, const JobRecord& job,
                             const api::SubmitRequest& request);
@@ -34,6 +40,10 @@ std::string resolved_stderr(const ViewSource& source, const JobRecord& job,
                             const api::SubmitRequest& request);
 
 api::GpuList gpu_list(const ViewSource& source);
+// What one task's slice is held by: what holds it in fact, once it runs.
+api::Tier slice_tier(const ViewSource& source, const TaskKey& task, const Slice& slice);
+// What processes hold of a GPU that are in no job on it.
+MiB held_outside_of_jobs(GpuManager& gpus, const scheduler::GpuView& view);
 api::ProcessList process_list(const ViewSource& source, const Caller& caller);
 api::QueueList queue_list(const ViewSource& source, bool with_arithmetic);
 

@@ -18,7 +18,7 @@ TRANCHE_ENUM(ProofKind, TRANCHE_PROOF_KIND)
 
 // The checkable reason attached to a "no" or "not yet". Which fields are set depends on the kind:
 //   never_fits  needed, available: what it asks of one dimension and the most any placement has
-//   limit/quota queue, used, bound: the queue whose bound it would pass
+//   limit/quota queue, needed, used, bound: the queue whose bound it would pass; no queue: its array's
 //   busy        blockers: jobs on the GPUs that it could use; needed, available
 //   reserved    blockers: the job that holds the reservation; until: its start
 //   gang        needed, available: tasks to place at once, and how many fit now

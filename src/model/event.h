@@ -86,20 +86,26 @@ struct JobSubmitted {
   ArraySpec array;
   bool operator==(const JobSubmitted&) const = default;
 };
-// By the owner or an operator; `by` is the name of whoever asked.
+// By the owner or an operator; `by` is the name of whoever asked. `more`: as many jobs behind it are meant
+// too, which is how a whole array is one event. Those that have ended are passed over; by a hold of several,
+// those that run too.
 struct JobCancelled {
   JobId job;
   std::string by;
+  uint32_t more = 0;
+  std::string reason{};  // one sentence, when Tranche itself did it; else ""
   bool operator==(const JobCancelled&) const = default;
 };
 struct JobHeld {
   JobId job;
   std::string by;
+  uint32_t more = 0;
   bool operator==(const JobHeld&) const = default;
 };
 struct JobReleased {
   JobId job;
   std::string by;
+  uint32_t more = 0;
   bool operator==(const JobReleased&) const = default;
 };
 // What differs from now on; what is unset stays. `first`: before all others of its queue that wait.
@@ -120,6 +126,7 @@ struct JobUpdated {
 struct JobRequeued {
   JobId job;
   std::string by;
+  std::string reason{};  // as of JobCancelled
   bool operator==(const JobRequeued&) const = default;
 };
 

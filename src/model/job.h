@@ -1,8 +1,10 @@
 // What users submit, and the states that it goes through.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -47,10 +49,21 @@ struct GpuRequest {
   SliceKind kind = SliceKind::whole;
   MilliGpu compute;
   MiB memory;
-  MiB memory_limit;  // reserved: burst above `memory`; zero means equal to it
-  std::string type;  // "" is any
+  MiB memory_limit;  // up to this may be borrowed beyond `memory`, while nobody needs it; zero: `memory`
+  std::string type;  // "" is any; "a100-80|h100-80": either of them
   bool operator==(const GpuRequest&) const = default;
 };
+
+// Whether a GPU of `type` will do for a request of `wanted`.
+constexpr bool accepts_type(std::string_view wanted, std::string_view type) {
+  if (wanted.empty()) return true;
+  for (size_t begin = 0; begin <= wanted.size();) {
+    const size_t end = std::min(wanted.find('|', begin), wanted.size());
+    if (wanted.substr(begin, end - begin) == type) return true;
+    begin = end + 1;
+  }
+  return false;
+}
 
 // What one task needs. Equal requests have the same shape.
 struct TaskRequest {

@@ -1,6 +1,7 @@
 #include "replay/recorded_history.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace tranche::replay {
@@ -33,7 +34,7 @@ Result<void> HistoryReader::take(const JournalRow& row) {
     note_cancel(*cancelled, event.time);
     return {};
   }
-  history_.inputs.emplace_back(event.time, event.payload);
+  history_.inputs.emplace_back(moment_of(event.time), event.payload);
   return {};
 }
 
@@ -83,12 +84,17 @@ Result<void> HistoryReader::check_submission(const JobSubmitted& submitted) {
 
 // A cancelled job that runs ends by itself in the what-if, after the work that it had done.
 void HistoryReader::note_cancel(const JobCancelled& cancelled, Time time) {
-  const bool runs = std::any_of(running_.begin(), running_.end(),
-                                [&](const auto& each) { return each.first.job == cancelled.job; });
-  if (runs)
-    ++history_.cancelled_running;
-  else
-    history_.inputs.emplace_back(time, cancelled);
+  std::set<JobId> running;
+  for (const auto& [task, since] : running_) running.insert(task.job);
+  for (uint64_t i = 0; i <= cancelled.more; ++i) {
+    JobCancelled one = cancelled;
+    one.job = JobId(cancelled.job.value() + i);
+    one.more = 0;
+    if (running.contains(one.job))
+      cancelled_.insert(one.job);
+    else
+      history_.inputs.emplace_back(moment_of(time), one);
+  }
 }
 
 void HistoryReader::take_outcome(const Event& event) {
@@ -97,29 +103,45 @@ void HistoryReader::take_outcome(const Event& event) {
   if (exited == nullptr) return;
   const auto found = running_.find(exited->task);
   if (found == running_.end()) return;
-  auto& worked = exited->cause == ExitCause::killed ? worked_stopped_ : worked_;
-  Duration& most = worked[exited->task.job];
-  most = std::max(most, rounded(event.time - found->second));
+  if (exited->cause == ExitCause::time_limit) {
+    limited_.insert(exited->task.job);
+  } else {
+    auto& worked = exited->cause == ExitCause::killed ? worked_stopped_ : worked_;
+    Duration& most = worked[exited->task.job];
+    most = std::max(most, rounded(event.time - found->second));
+  }
   running_.erase(found);
+}
+
+Duration HistoryReader::work_of(JobId job) const {
+  if (limited_.contains(job)) return kEndlessWork;
+  if (const auto own = worked_.find(job); own != worked_.end()) return own->second;
+  const auto stopped = worked_stopped_.find(job);
+  const auto running = still_running_.find(job);
+  // One that was stopped for others would have gone on: what it had done by then is no measure of its work.
+  if (running != still_running_.end() &&
+      (stopped == worked_stopped_.end() || stopped->second < running->second))
+    return running->second;
+  if (stopped != worked_stopped_.end() && cancelled_.contains(job)) return stopped->second;
+  return {};
 }
 
 RecordedHistory HistoryReader::finish() {
   for (const auto& [task, since] : running_) {
-    Duration& most = worked_[task.job];
+    Duration& most = still_running_[task.job];
     most = std::max(most, rounded(last_time_ - since));
   }
   history_.stories = chronicle_.stories();
   history_.totals = chronicle_.totals();
+  history_.end = moment_of(last_time_) + kMillisecond;
+  history_.cancelled_running = cancelled_.size();
   for (const JobStory& story : history_.stories) {
-    const bool ends_open = !story.ended.is_set() && story.started.is_set();
-    if (ends_open) ++history_.unfinished;
-    if (const auto own = worked_.find(story.job); own != worked_.end()) {
-      history_.work[story.job] = own->second;
-    } else if (const auto stopped = worked_stopped_.find(story.job); stopped != worked_stopped_.end()) {
-      history_.work[story.job] = stopped->second;
-    } else {
-      ++history_.never_ran;
-    }
+    if (!story.ended.is_set() && story.started.is_set()) ++history_.unfinished;
+    const Duration work = work_of(story.job);
+    if (work.count() > 0)
+      history_.work[story.job] = work;
+    else
+      ++history_.unknown_work;
   }
   return std::move(history_);
 }
@@ -156,7 +178,7 @@ SimulationResult replay_history(const RecordedHistory& history, const Policy* po
     simulation.add(time, payload);
   }
   for (const auto& [job, work] : history.work) simulation.set_work(job, work);
-  return simulation.run();
+  return simulation.run(history.end);
 }
 
 }  // namespace tranche::replay

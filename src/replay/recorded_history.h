@@ -2,10 +2,11 @@
 // of it as it was recorded.
 //
 // What a job's work is: from its Start to the exit of its last task in the attempt that ended by itself (with
-// what starting took, since that held its GPUs, too). A job that was cancelled while it ran is taken to be
-// done when it was cancelled; one that still runs at the end of the record has worked until then at least; of
-// one that never ran only the time limit is known. All three are counted, since a what-if can be no better
-// than what was recorded.
+// what starting took, since that held its GPUs, too). One that its time limit ended runs to its limit again.
+// A job that was cancelled while it ran is taken to be done when it was cancelled; one that still runs at the
+// end of the record has worked until then at least; of one that never ran, or was only ever stopped for
+// others, only the time limit is known: it is taken to need it. The last three are counted, since a what-if
+// can be no better than what was recorded.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +27,10 @@ struct RecordedHistory {
   std::map<JobId, Duration> work;
   std::vector<JobStory> stories;  // as recorded
   ChronicleTotals totals;
+  Time end;  // of the record: a what-if is played and measured as far as that
   uint64_t cancelled_running = 0;
   uint64_t unfinished = 0;
-  uint64_t never_ran = 0;
+  uint64_t unknown_work = 0;
 };
 
 class HistoryReader {
@@ -42,6 +44,7 @@ class HistoryReader {
   Result<void> check_names(const EventPayload& payload);
   Result<void> check_submission(const JobSubmitted& submitted);
   void take_outcome(const Event& event);
+  Duration work_of(JobId job) const;  // zero: unknown
   void note_cancel(const JobCancelled& cancelled, Time time);
 
   Chronicle chronicle_;
@@ -49,6 +52,9 @@ class HistoryReader {
   std::map<TaskKey, Time> running_;
   std::map<JobId, Duration> worked_;          // of tasks that ended by themselves
   std::map<JobId, Duration> worked_stopped_;  // of tasks that were ended
+  std::map<JobId, Duration> still_running_;   // at the end of the record
+  std::set<JobId> limited_;                   // ended by their time limit
+  std::set<JobId> cancelled_;                 // while they ran
   std::set<NodeId> nodes_;
   std::map<GpuId, NodeId> gpus_;
   std::set<JobId> jobs_;
@@ -59,7 +65,8 @@ class HistoryReader {
 // Rows as `tranche events --json` prints them, one a line. Errors: corrupt, with the line.
 Result<RecordedHistory> read_history_lines(std::string_view text);
 
-// The same inputs through the scheduler, under `policy` or, if it is null, under those that were recorded.
+// The same inputs through the scheduler, under `policy` or, if it is null, under those that were recorded,
+// until the end of the record: what would start after it is not measured in the record either.
 SimulationResult replay_history(const RecordedHistory& history, const Policy* policy,
                                 SimulationSettings settings);
 

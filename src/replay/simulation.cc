@@ -9,6 +9,8 @@ constexpr size_t kRefusalsKept = 5;
 
 }  // namespace
 
+Time moment_of(Time time) { return Time(time.nanoseconds() / kMillisecond.count() * kMillisecond.count()); }
+
 void Simulation::push(Time time, ItemKind kind, size_t input, TaskKey task, uint64_t generation) {
   agenda_.push(Item{time, next_order_++, kind, input, task, generation});
 }
@@ -23,6 +25,7 @@ SimulationResult Simulation::run(Time until) {
     const Item item = agenda_.top();
     agenda_.pop();
     now_ = std::max(now_, item.time);
+    moment_ = moment_of(item.time);
     play(item);
   }
   result_.stories = chronicle_.stories();
@@ -86,11 +89,16 @@ void Simulation::take_input(const EventPayload& payload) {
 
 // One that was refused, or has ended earlier here than where the input was recorded.
 bool Simulation::names_a_missing_job(const EventPayload& payload) const {
-  JobId job;
-  if (const auto* cancelled = std::get_if<JobCancelled>(&payload)) job = cancelled->job;
-  if (const auto* held = std::get_if<JobHeld>(&payload)) job = held->job;
-  if (const auto* released = std::get_if<JobReleased>(&payload)) job = released->job;
-  return job.is_set() && !scheduler_.has_job(job);
+  const auto lives = [this](const auto& change) {
+    for (uint64_t i = 0; i <= change.more; ++i) {
+      if (scheduler_.has_job(JobId(change.job.value() + i))) return true;
+    }
+    return false;
+  };
+  if (const auto* cancelled = std::get_if<JobCancelled>(&payload)) return !lives(*cancelled);
+  if (const auto* held = std::get_if<JobHeld>(&payload)) return !lives(*held);
+  if (const auto* released = std::get_if<JobReleased>(&payload)) return !lives(*released);
+  return false;
 }
 
 void Simulation::step(EventPayload payload) {
@@ -119,7 +127,7 @@ void Simulation::obey_start(const Start& start) {
     left = work.limit;
     live.cause = ExitCause::time_limit;
   }
-  live.exits_at = now_ + settings_.start_delay + std::max(left, kNanosecond);
+  live.exits_at = moment_ + settings_.start_delay + std::max(left, kNanosecond);
   push(live.exits_at, ItemKind::exit, 0, start.task, 0);
   live_[start.task] = std::move(live);
   push(now_ + settings_.start_delay, ItemKind::started, 0, start.task, 0);

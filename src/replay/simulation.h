@@ -7,6 +7,10 @@
 // time passes between a decision and its start or between an exit and the release, unless the settings say
 // so.
 //
+// Events of one moment get times a nanosecond apart, as in a journal. What follows from them is planned from
+// the moment, to the millisecond, and not from those times: otherwise the order in which two jobs end that
+// end together would hang on how many rows came before, and a recorded history would not be given back.
+//
 // Equal input gives equal output. Threading: none. Errors: a submission that Scheduler::check refuses is
 // counted and not submitted.
 #pragma once
@@ -24,6 +28,12 @@
 #include "scheduler/scheduler.h"
 
 namespace tranche::replay {
+
+// The moment that a time belongs to: whole milliseconds.
+Time moment_of(Time time);
+
+// The work of a job that only its time limit ends.
+inline constexpr Duration kEndlessWork{INT64_MAX / 2};
 
 struct SimulationSettings {
   Duration start_delay;          // from Start to TaskStarted
@@ -102,7 +112,8 @@ class Simulation {
   std::priority_queue<Item, std::vector<Item>, std::greater<>> agenda_;
   std::map<TaskKey, LiveTask> live_;
   std::map<JobId, Work> work_;
-  Time now_;
+  Time now_;     // of the next event: later than the last one
+  Time moment_;  // that is being played
   uint64_t next_order_ = 0;
   uint64_t last_event_ = 0;
   uint64_t wake_generation_ = 0;

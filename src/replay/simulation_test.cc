@@ -110,8 +110,7 @@ TEST(Simulation, WhatTheSchedulerRefusesIsCountedAndNotSubmitted) {
   EXPECT_TRUE(result.stories.empty());
 }
 
-// A seeded week: users, sizes, limits, cancellations. As lines of a journal. All jobs have one priority: a
-// history with preemptions is not always given back (docs/replay.md).
+// A seeded week: users, sizes, limits, priorities, holds. As lines of a journal.
 std::string recorded_lines(uint64_t seed, SimulationResult* result) {
   Random random(seed);
   Simulation simulation;
@@ -126,6 +125,7 @@ std::string recorded_lines(uint64_t seed, SimulationResult* result) {
     time = time + random.between(1, 2400) * kSecond;
     const std::string user = std::string("a").append(random.below(4), 'b');
     JobSpec spec = spec_of(user, static_cast<uint32_t>(random.between(1, 4)), random.between(1, 6) * kHour);
+    spec.priority = static_cast<int32_t>(random.below(3)) * 10;
     simulation.set_work(JobId(i), random.between(1, 20'000) * kSecond);
     simulation.add(time, JobSubmitted{JobId(i), spec, {}});
     if (random.chance(1, 10)) simulation.add(time + kHour, JobHeld{JobId(i), user});
@@ -138,7 +138,7 @@ std::string recorded_lines(uint64_t seed, SimulationResult* result) {
 TEST(RecordedHistory, TheRecordedPolicyGivesTheRecordedHistory) {
   const char* given = std::getenv("TRANCHE_SEED");
   const uint64_t first = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
-  const uint64_t count = given != nullptr ? 1 : std::getenv("TRANCHE_LONG") != nullptr ? 50 : 3;
+  const uint64_t count = given != nullptr ? 1 : std::getenv("TRANCHE_LONG") != nullptr ? 50 : 10;
   std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(first + count - 1));
   for (uint64_t seed = first; seed < first + count; ++seed) {
@@ -157,6 +157,7 @@ TEST(RecordedHistory, TheRecordedPolicyGivesTheRecordedHistory) {
       EXPECT_EQ(seconds(again.stories[i].ended, recorded.stories[i].ended), 0)
           << "seed " << seed << " job " << i + 1;
       EXPECT_EQ(again.stories[i].preemptions, recorded.stories[i].preemptions) << "seed " << seed;
+      EXPECT_EQ(again.stories[i].state, recorded.stories[i].state) << "seed " << seed << " job " << i + 1;
     }
     EXPECT_EQ(again.totals.held_milli_us / 1'000'000, recorded.totals.held_milli_us / 1'000'000);
   }

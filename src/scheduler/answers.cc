@@ -57,6 +57,25 @@ std::string earliest_end_text(const State& state, const std::vector<JobId>& bloc
   return job_text(state, first->id) + " ends by " + clock_text(end) + " at the latest";
 }
 
+// "; GPU 0 has room for it, but carries a fraction of another user, ...": nothing if that is not what keeps
+// it.
+std::string strangers_text(const State& state, const Job& job) {
+  const Shape shape = shape_of(*job.spec, state.policy.users_share_gpu);
+  if (shape.gpu_count == 0 || shape.kind == SliceKind::whole || shape.share_with_others) return {};
+  std::vector<std::string> names;
+  for (const GpuRoom* room : usable_gpus(state, job)) {
+    const auto slice = slice_on(shape, *room);
+    const bool has_room = room->open && !room->whole && room->compute_free >= slice->compute &&
+                          room->memory_free >= slice->memory;
+    if (has_room) names.push_back("GPU " + std::to_string(room->index));
+  }
+  if (names.empty()) return {};
+  return "; " + listed(names) + (names.size() == 1 ? " has" : " have") +
+         " room for it, but for a fraction of another user, and fractions of different users meet on one GPU "
+         "only "
+         "where users_share_gpu is set";
+}
+
 std::string busy_text(const State& state, const Job& job, const Proof& proof) {
   if (state.claim_of(job.id) != nullptr) {
     return "Starts soon: " + jobs_text(state, proof.blockers) +
@@ -72,6 +91,7 @@ std::string busy_text(const State& state, const Job& job, const Proof& proof) {
             (idle == 1 ? " is free" : " are free");
     if (enough) text += ", but not with the CPUs and memory that it needs on one machine";
   }
+  text += strangers_text(state, job);
   const std::string end = earliest_end_text(state, proof.blockers);
   if (!end.empty()) return text + "; " + end;
   if (!proof.blockers.empty())
@@ -79,8 +99,8 @@ std::string busy_text(const State& state, const Job& job, const Proof& proof) {
   return text;
 }
 
-std::string bound_text(const Job& job, const Proof& proof) {
-  if (job.array.is_set() && proof.needed == 0) {
+std::string bound_text(const Proof& proof) {
+  if (proof.queue.empty()) {
     return "Waits because " + std::to_string(proof.used) + " of its array run and at most " +
            std::to_string(proof.bound) + " may";
   }
@@ -156,7 +176,7 @@ std::string sentence(const State& state, const Job& job, const Proof& proof) {
     }
     case ProofKind::limit:
     case ProofKind::quota:
-      return bound_text(job, proof) + ".";
+      return bound_text(proof) + ".";
     case ProofKind::busy:
       return busy_text(state, job, proof) + ".";
     case ProofKind::reserved:
@@ -175,6 +195,12 @@ std::string sentence(const State& state, const Job& job, const Proof& proof) {
   return {};
 }
 
+// Whole GPUs are counted one by one, fractions in thousandths.
+MilliGpu available_of(const Job& job, const Proof& proof) {
+  return job.spec->task.gpu.kind == SliceKind::whole ? kWholeGpu * proof.available
+                                                     : MilliGpu(proof.available);
+}
+
 std::vector<std::string> helps(const Job& job, const Proof& proof) {
   std::vector<std::string> help;
   const std::string id = std::to_string(job.id.value());
@@ -183,6 +209,12 @@ std::vector<std::string> helps(const Job& job, const Proof& proof) {
       if (!proof.until.is_set()) help.push_back("Release it: tranche release " + id + ".");
       break;
     case ProofKind::busy:
+      if (proof.available > 0 && proof.needed > proof.available && job.spec->task.gpu.count > 0)
+        help.push_back("Less may fit now: " + gpus_text(available_of(job, proof)) + " at most on one " +
+                       (job.spec->task.gpu.kind == SliceKind::whole ? "machine." : "GPU."));
+      if (!job.spec->task.gpu.type.empty())
+        help.push_back("Without a GPU type it could use any that is free.");
+      break;
     case ProofKind::reserved:
       help.push_back("A shorter time limit may let it start around what is planned.");
       if (!job.spec->task.gpu.type.empty())
@@ -192,6 +224,10 @@ std::vector<std::string> helps(const Job& job, const Proof& proof) {
       help.push_back("Fewer tasks at once would start earlier.");
       break;
     case ProofKind::limit:
+      if (proof.queue.empty()) {
+        help.push_back("It starts when another of its array ends.");
+        break;
+      }
       help.push_back("It starts when another job of the queue ends; fewer GPUs may fit now.");
       break;
     case ProofKind::quota:

@@ -30,6 +30,7 @@ void State::apply_start(const Start& start) {
     ++queue.jobs_running;
     if (job->array.is_set()) ++arrays[job->array].running;
     enter_running(*job);
+    note_start(*job);
   }
   job->tasks.push_back(Task{.start = start});
   const JobSpec& spec = *job->spec;
@@ -75,8 +76,10 @@ void State::apply_stop(const Stop& stop) {
     if (const auto node = capacity.index_of(holding->node)) capacity.note_change(*node);
   }
   if (!stop.beneficiary.is_set()) return;
-  auto claim = std::find_if(claims.begin(), claims.end(),
-                            [&](const Claim& c) { return c.beneficiary == stop.beneficiary; });
+  // Nearly always the last one.
+  const auto found = std::find_if(claims.rbegin(), claims.rend(),
+                                  [&](const Claim& c) { return c.beneficiary == stop.beneficiary; });
+  auto claim = found == claims.rend() ? claims.end() : found.base() - 1;
   // One that has come to its end counts as made anew: a step may have forgotten it already.
   if (claim != claims.end() && has_ended(*claim)) {
     claims.erase(claim);

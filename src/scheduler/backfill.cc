@@ -42,6 +42,7 @@ class Earliest {
       pass(std::max(time, state_.now) - kNanosecond);
       if (found.is_set()) return false;
       if (time == kNever) return false;
+      seen_.push_back(node);
       const auto first = tasks_by_time(node, tasks);
       if (!first.empty()) hosts_.push_back(node);
       for (const Time each : first) ahead.push(each);
@@ -51,6 +52,17 @@ class Earliest {
     return found;
   }
   const std::vector<NodeIndex>& hosts() const { return hosts_; }
+  const std::vector<NodeIndex>& seen() const { return seen_; }
+
+  // The node in the view, and in those of the other reservations that stand on it: elsewhere they say nothing
+  // of a later time.
+  Layers around(const View& view, NodeIndex node) const {
+    Layers layers{&view};
+    for (const View* other : others_) {
+      if (other->is_changed(node)) layers.push_back(other);
+    }
+    return layers;
+  }
 
   // The node as it will be at `at`.
   void give_back(View& view, NodeIndex node, Time at) const {
@@ -86,8 +98,7 @@ class Earliest {
   std::vector<Time> tasks_by_time(NodeIndex node, uint32_t most) const {
     View view(&promises_.unpromised());
     view.change(node);
-    Layers layers{&view};
-    layers.insert(layers.end(), others_.begin(), others_.end());
+    const Layers layers = around(view, node);
     std::vector<Time> times(count_on_node(shape_, choice_, node, layers, most), state_.now);
     const std::vector<Release> all = releases(node);
     for (size_t i = 0; i < all.size() && times.size() < most; ++i) {
@@ -106,6 +117,7 @@ class Earliest {
   const Shape& shape_;
   const TypeChoice& choice_;
   std::vector<NodeIndex> hosts_;
+  std::vector<NodeIndex> seen_;
 };
 
 }  // namespace
@@ -138,6 +150,7 @@ Layers Promises::layers() const {
 const View& Promises::when_left() const {
   if (when_left_) return *when_left_;
   when_left_.emplace(state_.capacity);
+  when_left_->keep_buckets();
   for (const auto& [key, number] : state_.leaving) when_left_->give(state_.holdings.find(key)->footprint());
   return *when_left_;
 }
@@ -154,8 +167,8 @@ void Promises::hold_claims() {
 std::optional<GangPlacement> Promises::plan_of(const Job& job) const {
   const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(job.group).key.shape);
   const Layers layers{&when_left()};
-  return place_gang(Search{record.shape, record.choices, layers, &state_.scores, nullptr},
-                    record.shape.tasks_min);
+  // Some place is enough: where it goes in the end is judged when it has room.
+  return place_gang(Search{record.shape, record.choices, layers}, record.shape.tasks_min);
 }
 
 void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector<TaskKey>& victims) {
@@ -166,7 +179,9 @@ void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector
   planned_.add(state_, job.queue, charge_of_plan(plan, state_.capacity));
   claims_.push_back({job.id, plan});
   claimants_.insert(job.id, 0);
-  slots_.clear();
+  memory_->is_worked_out = false;
+  memory_ = &own_;
+  own_.is_worked_out = false;
 }
 
 void Promises::taken(const JobSpec& spec, const GangPlacement& plan) {
@@ -176,9 +191,10 @@ void Promises::taken(const JobSpec& spec, const GangPlacement& plan) {
     const Footprint footprint = footprint_of(spec, task);
     // A node that no promise changes follows the capacity by itself.
     if (when_left_ && when_left_->is_changed(node)) when_left_->take(footprint);
-    for (Slot& slot : slots_) {
-      if (slot.reservation && end > slot.reservation->start && slot.reservation->after.is_changed(node))
-        slot.reservation->after.take(footprint);
+    if (!memory_->is_worked_out) continue;
+    for (auto& reservation : memory_->slots) {
+      if (reservation && end > reservation->start && reservation->after.is_changed(node))
+        reservation->after.take(footprint);
     }
   }
 }
@@ -206,17 +222,92 @@ bool Promises::array_has_room(const GroupKey& key) const {
   return array.running + static_cast<uint64_t>(promised) < array.running_max;
 }
 
-Promises::Slot& Promises::slot(TypeIndex type) { return type == kNoType ? slots_.back() : slots_[type]; }
+std::optional<Reservation>& Promises::slot(TypeIndex type) {
+  return type == kNoType ? memory_->slots.back() : memory_->slots[type];
+}
 
 // All types at once, in one order: what one finds depends on what those before it have found, and who has
 // come further finds first.
 const Reservation* Promises::reservation(TypeIndex type) {
-  if (slots_.empty()) {
-    slots_.resize(state_.capacity.types() + 1);
-    work_out();
-  }
-  const auto& found = slot(type).reservation;
+  if (!memory_->is_worked_out) work_out();
+  const auto& found = slot(type);
   return found ? &*found : nullptr;
+}
+
+bool Promises::recall_reservations(ReservationMemory& memory, Waiting& waiting) {
+  memory_ = &memory;
+  const bool holds = memory.is_worked_out && still_holds(waiting);
+  if (!holds) work_out();
+  memory.read_to = state_.capacity.log_end();
+  AgeKey furthest{INT64_MIN, JobId(), 0};
+  for (const ReservationMemory::Look& look : memory.looks) furthest = std::max(furthest, look.age);
+  waiting.watch_ages(furthest);
+  return holds;
+}
+
+// Whether working them out again would give the same; those that are new among the waiting are looked at, and
+// may get a reservation that nobody had.
+bool Promises::still_holds(const Waiting& waiting) {
+  const ReservationMemory& memory = *memory_;
+  if (!memory.may_be_recalled || memory.machine_version != state_.capacity.machine_version()) return false;
+  const auto touched = waiting.shapes_touched();
+  if (!touched || !nodes_still_hold()) return false;
+  const bool looks_hold =
+      std::all_of(memory.looks.begin(), memory.looks.end(), [&](const ReservationMemory::Look& look) {
+        if (!look.is_blocked && std::binary_search(touched->begin(), touched->end(), look.shape)) return true;
+        const auto& [aged, job, group] = look.age;
+        if (!waiting.shape(look.shape).by_age.contains(look.age)) return false;
+        return waits_for_room(waiting.group(group), job) == look.waits_for_room &&
+               (!look.waits_for_room || is_blocked(look.shape) == look.is_blocked);
+      });
+  return looks_hold && look_again(*touched);
+}
+
+bool Promises::nodes_still_hold() const {
+  const ReservationMemory& memory = *memory_;
+  const Capacity& capacity = state_.capacity;
+  if (memory.read_to < capacity.log_begin()) return false;
+  // With a time that has come, or was never found, others count than before.
+  for (const ReservationMemory::Search& search : memory.searches) {
+    if (search.found <= state_.now) return false;
+  }
+  for (uint64_t at = memory.read_to; at < capacity.log_end(); ++at) {
+    const NodeIndex node = capacity.changed_at(at);
+    if (memory.nodes.contains(node)) return false;
+    if (at + 1 < capacity.log_end() && capacity.changed_at(at + 1) == node) continue;
+    for (const ReservationMemory::Search& search : memory.searches) {
+      const Shape& shape = state_.waiting.shape(search.shape).shape;
+      if (earliest_on_node(state_, shape, search.choice, node) <= search.found) return false;
+    }
+  }
+  return true;
+}
+
+// Walks again over the shapes that were touched; false where that might change what others have been
+// promised.
+bool Promises::look_again(const std::vector<ShapeId>& touched) {
+  ReservationMemory& memory = *memory_;
+  Lines lines;
+  for (const ShapeId shape : touched) {
+    const auto& by_age = state_.waiting.shape(shape).by_age;
+    const auto blocked = std::find_if(memory.looks.begin(), memory.looks.end(), [&](const auto& look) {
+      return look.shape == shape && look.is_blocked;
+    });
+    if (blocked != memory.looks.end()) {
+      // It is the first of its shape as it was, and those that came stand behind it.
+      if (*by_age.begin() != blocked->age) return false;
+      continue;
+    }
+    std::erase_if(memory.looks, [&](const auto& look) { return look.shape == shape; });
+    if (!by_age.empty()) lines.push({shape, by_age.begin()});
+  }
+  std::optional<AgeKey> last;
+  for (const auto& reservation : memory.slots) {
+    if (reservation)
+      last = std::max(last.value_or(AgeKey{INT64_MIN, JobId(), 0}),
+                      AgeKey{reservation->aged, reservation->job, UINT32_MAX});
+  }
+  return walk(lines, last);
 }
 
 std::vector<const Reservation*> Promises::reservations() {
@@ -236,69 +327,88 @@ bool Promises::is_blocked(ShapeId shape) const {
 }
 
 void Promises::work_out() {
-  struct Line {
-    ShapeId shape;
-    std::set<std::tuple<int64_t, JobId, GroupId>>::const_iterator next;
-    bool operator>(const Line& other) const { return *next > *other.next; }
-  };
-  std::priority_queue<Line, std::vector<Line>, std::greater<>> lines;
+  ReservationMemory& memory = *memory_;
+  memory = ReservationMemory();
+  memory.is_worked_out = memory.may_be_recalled = true;
+  memory.machine_version = state_.capacity.machine_version();
+  memory.slots.resize(state_.capacity.types() + 1);
+  Lines lines;
   const BitSet& live = state_.waiting.live_shapes();
   for (uint32_t id = live.next(0); id != BitSet::kNone; id = live.next(id + 1)) {
     const ShapeRecord& record = state_.waiting.shape(id);
     if (!record.by_age.empty()) lines.push({id, record.by_age.begin()});
   }
-  size_t found = 0;
-  for (size_t plans = 0; !lines.empty() && plans < kPlansMost * slots_.size() && found < slots_.size();) {
+  walk(lines, std::nullopt);
+}
+
+// Gives reservations to those that come first and have to wait. False: somebody who stands before
+// `no_plan_before` would need one.
+bool Promises::walk(Lines& lines, const std::optional<AgeKey>& no_plan_before) {
+  ReservationMemory& memory = *memory_;
+  size_t plans = 0;
+  while (!lines.empty()) {
     Line line = lines.top();
     lines.pop();
-    const auto [aged, id, group_id] = *line.next;
-    const Group& group = state_.waiting.group(group_id);
-    const ShapeRecord& record = state_.waiting.shape(line.shape);
-    if (!is_wanted(record)) continue;
-    const bool waits_for_room =
-        !is_claimant(id) && array_has_room(group.key) &&
-        !bound_passed(group.key.queue, record.charge, group.key.preemptible).has_value();
-    if (!waits_for_room) {
-      if (++line.next != record.by_age.end()) lines.push(line);
+    const AgeKey age = *line.next;
+    const auto [aged, id, group_id] = age;
+    const bool comes_between = no_plan_before && age < *no_plan_before;
+    if (!comes_between && !is_wanted(state_.waiting.shape(line.shape))) continue;
+    if (plans == kPlansMost * memory.slots.size()) {
+      memory.may_be_recalled = false;
+      return true;
+    }
+    const bool waits = waits_for_room(state_.waiting.group(group_id), id);
+    memory.looks.push_back({line.shape, age, waits, false});
+    if (!waits) {
+      if (++line.next != state_.waiting.shape(line.shape).by_age.end()) lines.push(line);
       continue;
     }
     // All jobs of the shape wait alike: one plan is enough.
-    if (!is_blocked(line.shape)) continue;
+    memory.looks.back().is_blocked = is_blocked(line.shape);
+    if (!memory.looks.back().is_blocked) continue;
+    if (comes_between) return false;
     ++plans;
-    auto planned = plan(*state_.find(id), line.shape);
-    if (!planned || slot(planned->type).reservation) continue;
-    slot(planned->type).reservation.emplace(std::move(*planned));
-    ++found;
+    if (auto planned = plan(*state_.find(id), line.shape)) slot(planned->type).emplace(std::move(*planned));
   }
+  return true;
+}
+
+bool Promises::waits_for_room(const Group& group, JobId job) const {
+  return !is_claimant(job) && array_has_room(group.key) &&
+         !bound_passed(group.key.queue, state_.waiting.shape(group.key.shape).charge, group.key.preemptible)
+              .has_value();
 }
 
 // Whether some type that the shape may use has no reservation yet.
 bool Promises::is_wanted(const ShapeRecord& record) {
-  if (record.shape.gpu_count == 0) return !slots_.back().reservation;
+  if (record.shape.gpu_count == 0) return !memory_->slots.back();
   return std::any_of(record.choices.begin(), record.choices.end(),
-                     [&](const TypeChoice& choice) { return !slot(choice.type).reservation; });
+                     [&](const TypeChoice& choice) { return !slot(choice.type); });
 }
 
 std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
   const ShapeRecord& record = state_.waiting.shape(shape);
   Layers others;
-  for (const Slot& slot : slots_) {
-    if (slot.reservation) others.push_back(&slot.reservation->after);
+  for (const auto& reservation : memory_->slots) {
+    if (reservation) others.push_back(&reservation->after);
   }
   ReleaseTimes& times = state_.release_times;
   std::optional<Reservation> best;
   for (const TypeChoice& choice : record.choices) {
+    // A type whose room has been promised to somebody who has come further is not for this job.
+    if (slot(record.shape.gpu_count == 0 ? kNoType : choice.type)) continue;
     Earliest search(state_, *this, others, shape, choice);
     const Time start = search.find(record.shape.tasks_min, times);
+    memory_->searches.push_back({shape, choice, start});
+    for (const NodeIndex node : search.seen()) memory_->nodes.insert(node);
     if (!start.is_set() || (best && best->start <= start)) continue;
     View after(&unpromised());
     std::vector<std::pair<uint32_t, NodeIndex>> hosts;
-    Layers layers{&after};
-    layers.insert(layers.end(), others.begin(), others.end());
     for (const NodeIndex node : search.hosts()) {
       after.change(node);
       search.give_back(after, node, start);
-      const uint32_t fitting = count_on_node(record.shape, choice, node, layers, record.shape.tasks_min);
+      const uint32_t fitting =
+          count_on_node(record.shape, choice, node, search.around(after, node), record.shape.tasks_min);
       if (fitting > 0) hosts.push_back({fitting, node});
     }
     std::stable_sort(hosts.begin(), hosts.end(),
@@ -313,7 +423,8 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
     for (const auto& [fitting, node] : hosts) {
       const auto left = static_cast<uint32_t>(record.shape.tasks_min - found.plan.tasks.size());
       if (left == 0) break;
-      for (TaskPlacement& task : place_on_node(record.shape, choice, node, layers, left)) {
+      for (TaskPlacement& task :
+           place_on_node(record.shape, choice, node, search.around(after, node), left)) {
         found.plan.tasks.push_back(std::move(task));
       }
       used.push_back(node);
@@ -358,8 +469,15 @@ bool Promises::is_kept_out(const ShapeRecord& record, const Job& job) {
 }
 
 bool Promises::some_pass(const ShapeRecord& record) {
-  if (record.by_age.empty()) return false;
-  const auto& [aged, job, group] = *record.by_age.begin();
+  // The first that holds no reservation itself.
+  auto first = record.by_age.begin();
+  const auto holds = [&](JobId job) {
+    return std::any_of(memory_->slots.begin(), memory_->slots.end(),
+                       [&](const auto& reservation) { return reservation && reservation->job == job; });
+  };
+  while (first != record.by_age.end() && holds(std::get<1>(*first))) ++first;
+  if (first == record.by_age.end()) return false;
+  const auto& [aged, job, group] = *first;
   bool passes = false;
   for_reservations(record, [&](const Reservation& found) {
     passes = passes || std::pair(aged, job) < std::pair(found.aged, found.job);

@@ -12,27 +12,22 @@
 // others, whatever the order of queues (property P9).
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <queue>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "scheduler/gang.h"
 #include "scheduler/order.h"
+#include "scheduler/reservation_memory.h"
 #include "scheduler/state.h"
 
 namespace tranche::scheduler {
 
 // A reservation of a task without GPUs.
 inline constexpr TypeIndex kNoType = UINT16_MAX;
-
-struct Reservation {
-  JobId job;
-  int64_t aged = 0;  // State::aged of it
-  TypeIndex type = 0;
-  Time start;
-  GangPlacement plan;
-  View after;  // free at `start` on the nodes of the plan once it has its place
-};
 
 // A bound of a queue that a job would pass.
 struct Bound {
@@ -50,6 +45,8 @@ class Promises {
  public:
   // Nothing is promised yet. `state` must outlive this; it may change only as taken() and hold() are told.
   explicit Promises(const State& state);
+  Promises(const Promises&) = delete;
+  Promises& operator=(const Promises&) = delete;
   // Sets aside the room of all claims, in their order.
   void hold_claims();
 
@@ -78,6 +75,9 @@ class Promises {
   // Of the type (kNoType: for tasks without GPUs); null: none. All are worked out when one is first asked
   // for.
   const Reservation* reservation(TypeIndex type);
+  // Works out all of them in `memory` from now on, unless what stands there still holds: then true. To be
+  // asked before anything is started; not where something is promised to claims.
+  bool recall_reservations(ReservationMemory& memory, Waiting& waiting);
   // Of all types.
   std::vector<const Reservation*> reservations();
   // What a job that ends at `end` at the latest has to fit around: the reservations of those that have come
@@ -90,14 +90,22 @@ class Promises {
   bool some_pass(const ShapeRecord& record);
 
  private:
-  struct Slot {
-    std::optional<Reservation> reservation;
-  };
-  Slot& slot(TypeIndex type);
+  std::optional<Reservation>& slot(TypeIndex type);
   template <class Action>
   void for_reservations(const ShapeRecord& record, Action action);
   void work_out();
+  bool still_holds(const Waiting& waiting);
+  bool nodes_still_hold() const;
+  bool look_again(const std::vector<ShapeId>& touched);
+  struct Line {
+    ShapeId shape = 0;
+    std::set<AgeKey>::const_iterator next;
+    bool operator>(const Line& other) const { return *next > *other.next; }
+  };
+  using Lines = std::priority_queue<Line, std::vector<Line>, std::greater<>>;
+  bool walk(Lines& lines, const std::optional<AgeKey>& no_plan_before);
   bool is_wanted(const ShapeRecord& record);
+  bool waits_for_room(const Group& group, JobId job) const;
   bool is_blocked(ShapeId shape) const;
   std::optional<Reservation> plan(const Job& job, ShapeId shape);
 
@@ -108,7 +116,8 @@ class Promises {
   Planned planned_;
   std::vector<std::pair<JobId, GangPlacement>> claims_;
   FlatIndex<JobId, IdHash<JobId>> claimants_;
-  std::vector<Slot> slots_;  // by type, the last one for kNoType
+  ReservationMemory own_;
+  ReservationMemory* memory_ = &own_;
 };
 
 }  // namespace tranche::scheduler

@@ -169,6 +169,28 @@ void State::leave_running(Job& job) {
   queues.priorities_changed(job.queue);
 }
 
+void State::note_start(const Job& job) {
+  if (!job.spec->preemptible) return;
+  constexpr size_t kGoneMost = 4096;  // entries that are kept beyond twice the jobs that may stand
+  if (started.size() > 2 * jobs.size() + kGoneMost) {
+    started.erase(started.begin(), started.begin() + static_cast<std::ptrdiff_t>(started_from));
+    started_from = 0;
+    std::erase_if(started, [&](const auto& start) { return !stands(start); });
+  }
+  started.push_back({job.started, job.id});
+}
+
+bool State::stands(const std::pair<Time, JobId>& start) const {
+  const Job* job = find(start.second);
+  return job != nullptr && job->place_in_running != UINT32_MAX && job->started == start.first;
+}
+
+std::optional<Time> State::longest_running() {
+  while (started_from < started.size() && !stands(started[started_from])) ++started_from;
+  if (started_from == started.size()) return std::nullopt;
+  return started[started_from].first;
+}
+
 void State::begin_to_leave(const TaskKey& key) {
   if (!leaving.emplace(key, last_leave + 1).second) return;
   leave_numbers.insert(++last_leave);

@@ -14,25 +14,73 @@ constexpr size_t kLogAtLeast = 4096;
 
 }  // namespace
 
+void Owners::add(uint32_t uid) {
+  std::pair<uint32_t, uint32_t>* first = more_.empty() ? few_.data() : more_.data();
+  std::pair<uint32_t, uint32_t>* last = first + size_;
+  auto* place = std::lower_bound(first, last, std::pair<uint32_t, uint32_t>{uid, 0});
+  if (place != last && place->first == uid) {
+    ++place->second;
+    return;
+  }
+  const auto at = place - first;
+  if (more_.empty() && size_ < kFew) {
+    std::move_backward(place, last, last + 1);
+    few_[static_cast<size_t>(at)] = {uid, 1};
+  } else {
+    if (more_.empty()) more_.assign(few_.begin(), few_.end());
+    more_.insert(more_.begin() + at, {uid, 1});
+  }
+  ++size_;
+}
+
+void Owners::remove(uint32_t uid) {
+  std::pair<uint32_t, uint32_t>* first = more_.empty() ? few_.data() : more_.data();
+  std::pair<uint32_t, uint32_t>* last = first + size_;
+  auto* place = std::lower_bound(first, last, std::pair<uint32_t, uint32_t>{uid, 0});
+  TRANCHE_ASSERT(place != last && place->first == uid);
+  if (--place->second > 0) return;
+  if (more_.empty()) {
+    std::move(place + 1, last, place);
+  } else {
+    more_.erase(more_.begin() + (place - first));
+  }
+  --size_;
+}
+
 void GpuRoom::take(uint32_t uid, const Slice& slice) {
   compute_free -= slice.compute;
   memory_free -= slice.memory;
   whole = slice.kind == SliceKind::whole;
-  const auto owner = std::lower_bound(owners.begin(), owners.end(), std::pair<uint32_t, uint32_t>{uid, 0});
-  if (owner != owners.end() && owner->first == uid) {
-    ++owner->second;
-  } else {
-    owners.insert(owner, {uid, 1});
-  }
+  owners.add(uid);
 }
 
 void GpuRoom::give(uint32_t uid, const Slice& slice) {
   compute_free += slice.compute;
   memory_free += slice.memory;
-  const auto owner = std::lower_bound(owners.begin(), owners.end(), std::pair<uint32_t, uint32_t>{uid, 0});
-  TRANCHE_ASSERT(owner != owners.end() && owner->first == uid);
-  if (--owner->second == 0) owners.erase(owner);
+  owners.remove(uid);
   if (is_idle()) whole = false;
+}
+
+void Buckets::insert(NodeIndex node, const KindCount& count) {
+  if (by_idle.size() <= count.idle) by_idle.resize(size_t{count.idle} + 1);
+  by_idle[count.idle].insert(node);
+  if (count.shared > 0) shared[count.shared - 1u].insert(node);
+}
+
+void Buckets::erase(NodeIndex node, const KindCount& count) {
+  by_idle[count.idle].erase(node);
+  if (count.shared > 0) shared[count.shared - 1u].erase(node);
+}
+
+bool Buckets::shares_any() const {
+  return std::any_of(shared.begin(), shared.end(), [](const BitSet& nodes) { return !nodes.empty(); });
+}
+
+size_t Buckets::bytes() const {
+  size_t sum = by_idle.capacity() * sizeof(BitSet);
+  for (const BitSet& nodes : by_idle) sum += nodes.bytes();
+  for (const BitSet& nodes : shared) sum += nodes.bytes();
+  return sum;
 }
 
 GpuRoom* NodeRoom::gpu(GpuId wanted) {
@@ -248,11 +296,30 @@ void Capacity::count_sharing(uint32_t uid, NodeIndex node, int change) {
 
 void Capacity::leave_index(NodeIndex index) {
   Place& place = places_[index];
-  for (const KindCount& count : place.kinds) {
-    kinds_[count.kind].by_idle[count.idle].erase(index);
-    kinds_[count.kind].shared.erase(index);
-  }
+  for (const KindCount& count : place.kinds) kinds_[count.kind].nodes.erase(index, count);
   place.kinds.clear();
+}
+
+KindCount Capacity::count_of(const NodeRoom& room, KindIndex kind) const {
+  KindCount count{kind, 0, 0};
+  const TypeIndex type = kinds_[kind].type;
+  for (const GpuRoom& gpu : room.gpus) {
+    if (gpu.type != type || !gpu.takes_work()) continue;
+    if (gpu.is_idle()) {
+      ++count.idle;
+    } else if (!gpu.whole && gpu.compute_free.count() > 0 && gpu.memory_free.count() > 0) {
+      const auto step = static_cast<uint8_t>(Buckets::step_of(gpu.compute_free.count()) + 1);
+      count.shared = std::max(count.shared, step);
+    }
+  }
+  return count;
+}
+
+std::vector<KindCount> Capacity::counts_of(NodeIndex index, const NodeRoom& room) const {
+  std::vector<KindCount> counts;
+  if (!room.present) return counts;
+  for (const KindCount& known : places_[index].kinds) counts.push_back(count_of(room, known.kind));
+  return counts;
 }
 
 // Moves the node to the buckets where it belongs now.
@@ -266,41 +333,22 @@ void Capacity::refresh(NodeIndex index) {
   if (!room.present) return leave_index(index);
   // One type a node is the rule: the bucket moves only when the count does.
   std::vector<KindCount>& known = place.kinds;
-  const auto count_of = [&](TypeIndex type) {
-    KindCount count;
-    for (const GpuRoom& gpu : room.gpus) {
-      if (gpu.type != type || !gpu.takes_work()) continue;
-      if (gpu.is_idle()) ++count.idle;
-      if (!gpu.is_idle() && !gpu.whole && gpu.compute_free.count() > 0 && gpu.memory_free.count() > 0)
-        count.shared = true;
-    }
-    return count;
-  };
   for (size_t i = 0; i < room.gpus.size(); ++i) {
     const TypeIndex type = room.gpus[i].type;
     if (i > 0 && type == room.gpus[i - 1].type) continue;
     auto entry = std::find_if(known.begin(), known.end(),
                               [&](const KindCount& count) { return kinds_[count.kind].type == type; });
-    const KindCount now = count_of(type);
-    if (entry == known.end()) {
-      known.push_back({kind_index(room.pool, type), 0, false});
+    const bool is_new = entry == known.end();
+    if (is_new) {
+      known.push_back({kind_index(room.pool, type), 0, 0});
       entry = known.end() - 1;
-      Kind& kind = kinds_[entry->kind];
-      if (kind.by_idle.empty()) kind.by_idle.resize(1);
-      kind.by_idle[0].insert(index);
     }
-    Kind& kind = kinds_[entry->kind];
-    if (entry->idle != now.idle) {
-      if (kind.by_idle.size() <= now.idle) kind.by_idle.resize(size_t{now.idle} + 1);
-      kind.by_idle[entry->idle].erase(index);
-      kind.by_idle[now.idle].insert(index);
-      entry->idle = now.idle;
-    }
-    if (entry->shared != now.shared) {
-      if (now.shared) kind.shared.insert(index);
-      if (!now.shared) kind.shared.erase(index);
-      entry->shared = now.shared;
-    }
+    const KindCount now = count_of(room, entry->kind);
+    if (!is_new && now == *entry) continue;
+    Buckets& nodes = kinds_[entry->kind].nodes;
+    if (!is_new) nodes.erase(index, *entry);
+    nodes.insert(index, now);
+    *entry = now;
   }
 }
 
@@ -338,13 +386,11 @@ size_t Capacity::bytes() const {
                node_index_.bytes() + home_of_gpu_.bytes() + log_.capacity() * sizeof(NodeIndex);
   for (const NodeRoom& home : nodes_) {
     sum += home.gpus.capacity() * sizeof(GpuRoom);
-    for (const GpuRoom& room : home.gpus)
-      sum += room.owners.capacity() * sizeof(std::pair<uint32_t, uint32_t>);
+    for (const GpuRoom& room : home.gpus) sum += room.owners.bytes();
   }
   for (const Place& place : places_) sum += place.kinds.capacity() * sizeof(KindCount);
   for (const Kind& kind : kinds_) {
-    sum += kind.shared.bytes();
-    for (const BitSet& bucket : kind.by_idle) sum += bucket.bytes();
+    sum += kind.nodes.bytes();
   }
   return sum;
 }

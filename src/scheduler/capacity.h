@@ -3,13 +3,14 @@
 //
 // Nodes and GPUs are addressed by position: nodes in the order in which they came, so that ties between
 // equal ones go by arrival. A *kind* is a GPU type within a node pool; for each kind the nodes are kept in
-// buckets by their number of idle GPUs, as bitmaps, and those with room on a shared GPU in one more. Every
-// change of a node costs the same few words, whatever the size of the cluster.
+// buckets, as bitmaps: by their number of idle GPUs, and by the most that one of their shared GPUs has left.
+// Every change of a node costs the same few words, whatever the size of the cluster.
 //
 // Integers of one unit each (milli-GPU, MiB, milli-CPU). Free counts never go below zero unless somebody
 // shrank a node under its tasks.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -30,6 +31,26 @@ using NodeIndex = uint32_t;
 using TypeIndex = uint16_t;
 using KindIndex = uint16_t;
 
+// Who holds slices of a GPU, and how many, by uid. Nearly always one or two, so those need no memory of
+// their own.
+class Owners {
+ public:
+  bool empty() const { return size_ == 0; }
+  bool is_only(uint32_t uid) const { return size_ == 1 && begin()->first == uid; }
+  size_t size() const { return size_; }
+  const std::pair<uint32_t, uint32_t>* begin() const { return more_.empty() ? few_.data() : more_.data(); }
+  const std::pair<uint32_t, uint32_t>* end() const { return begin() + size_; }
+  void add(uint32_t uid);
+  void remove(uint32_t uid);  // it is there
+  size_t bytes() const { return more_.capacity() * sizeof(std::pair<uint32_t, uint32_t>); }
+
+ private:
+  static constexpr uint32_t kFew = 2;
+  uint32_t size_ = 0;
+  std::array<std::pair<uint32_t, uint32_t>, kFew> few_{};
+  std::vector<std::pair<uint32_t, uint32_t>> more_;  // all of them, once there have been more than a few
+};
+
 struct GpuRoom {
   GpuId id;
   uint32_t index = 0;
@@ -41,7 +62,7 @@ struct GpuRoom {
   MiB memory_usable;
   MilliGpu compute_free = kWholeGpu;
   MiB memory_free;
-  std::vector<std::pair<uint32_t, uint32_t>> owners;  // uid, slices; sorted
+  Owners owners;
 
   bool is_idle() const { return owners.empty(); }
   bool takes_work() const { return open && installed; }
@@ -79,14 +100,38 @@ struct TaskPlacement {
   std::vector<Slice> slices;  // ascending by GPU
 };
 
+// What a node has free of one kind.
+struct KindCount {
+  KindIndex kind = 0;
+  uint16_t idle = 0;   // GPUs that take work
+  uint8_t shared = 0;  // one above the step of what its least taken shared GPU has left; zero: no such GPU
+  bool operator==(const KindCount&) const = default;
+};
+
+// Nodes by what they have free of a kind.
+struct Buckets {
+  static constexpr uint8_t kSteps = 16;  // of a GPU's compute
+  // The first step whose nodes may have `compute` left on a shared GPU.
+  static uint8_t step_of(int64_t compute) {
+    const int64_t step = compute * kSteps / kWholeGpu.count();
+    return static_cast<uint8_t>(step < 0 ? 0 : step >= kSteps ? kSteps - 1 : step);
+  }
+  void insert(NodeIndex node, const KindCount& count);
+  void erase(NodeIndex node, const KindCount& count);
+  bool shares_any() const;
+  size_t bytes() const;
+
+  std::vector<BitSet> by_idle;
+  std::array<BitSet, kSteps> shared;
+};
+
 struct Kind {
   std::string pool;
   TypeIndex type = 0;
   std::map<int64_t, uint32_t> memories;  // usable MiB of its installed GPUs, and how many have it
   uint32_t installed = 0;
-  GpuId first;                  // lowest installed
-  std::vector<BitSet> by_idle;  // nodes by number of idle GPUs that take work
-  BitSet shared;                // nodes with a shared GPU that is not full
+  GpuId first;  // lowest installed
+  Buckets nodes;
 };
 
 class Capacity {
@@ -117,6 +162,9 @@ class Capacity {
   const std::string& type_name(TypeIndex type) const { return type_names_[type]; }
   // Nodes on which the user holds slices of GPUs, with their number; in no particular order.
   std::span<const std::pair<NodeIndex, uint32_t>> shared_by(uint32_t uid) const;
+  // What the node has free of each of its kinds, and what `room`, a changed copy of it, has.
+  std::span<const KindCount> counts(NodeIndex index) const { return places_[index].kinds; }
+  std::vector<KindCount> counts_of(NodeIndex index, const NodeRoom& room) const;
   // Rises when what is installed changes, and with every change of a node.
   uint64_t machine_version() const { return machine_version_; }
   uint32_t version(NodeIndex index) const { return places_[index].version; }
@@ -136,11 +184,6 @@ class Capacity {
   size_t bytes() const;
 
  private:
-  struct KindCount {
-    KindIndex kind = 0;
-    uint16_t idle = 0;
-    bool shared = false;
-  };
   struct Place {
     uint32_t version = 0;
     uint32_t counted = 0;  // GPUs of it in counted_gpus_
@@ -153,6 +196,7 @@ class Capacity {
   TypeIndex type_index(const std::string& name);
   KindIndex kind_index(const std::string& pool, TypeIndex type);
   void refresh(NodeIndex index);
+  KindCount count_of(const NodeRoom& room, KindIndex kind) const;
   void recount_installed();
   void leave_index(NodeIndex index);
   void count_sharing(uint32_t uid, NodeIndex node, int change);

@@ -40,6 +40,49 @@ TEST(Update, FirstGoesBeforeEarlierJobsOfItsQueue) {
   expect_restorable(world);
 }
 
+ArraySpec five_elements() {
+  ArraySpec array;
+  array.indices = {1, 2, 3, 4, 5};
+  return array;
+}
+
+TEST(Arrays, AreCancelledInOneStepAndNoElementStartsInIt) {
+  World world;
+  world.add_node(2);
+  const JobId first = world.submit({}, five_elements());
+  const JobId second(first.value() + 1);
+  const JobId other = world.submit({});
+  world.run(first);
+  world.run(second);
+  world.finish(first);
+  ASSERT_TRUE(world.started(JobId(first.value() + 2)));
+  world.event(JobCancelled{first, "alice", 4});
+  EXPECT_TRUE(world.last<Start>().empty()) << "what the waiting elements leave is not theirs any more";
+  EXPECT_EQ(world.last<Stop>().size(), 2u);
+  EXPECT_EQ(world.last<End>().size(), 2u);
+  EXPECT_EQ(world.ended(first), JobState::completed);
+  EXPECT_EQ(world.state(second), JobState::stopping);
+  world.finish(second, ExitCause::killed);
+  EXPECT_TRUE(world.started(other));
+  expect_restorable(world);
+}
+
+TEST(Arrays, AreHeldAndReleasedInOneStep) {
+  World world;
+  world.add_node(1);
+  const JobId first = world.submit({}, five_elements());
+  world.run(first);
+  world.event(JobHeld{first, "alice", 4});
+  EXPECT_EQ(world.state(first), JobState::running);
+  for (uint64_t i = 1; i < 5; ++i) EXPECT_EQ(world.state(JobId(first.value() + i)), JobState::held) << i;
+  world.finish(first);
+  EXPECT_TRUE(world.last<Start>().empty());
+  world.event(JobReleased{first, "alice", 4});
+  EXPECT_EQ(world.last<Start>().size(), 1u);
+  EXPECT_EQ(world.state(JobId(first.value() + 4)), JobState::pending);
+  expect_restorable(world);
+}
+
 TEST(Update, FirstDoesNotPassOtherUsers) {
   World world;
   world.add_node(1);

@@ -14,59 +14,127 @@ constexpr size_t kComparedInLargeClusters = 256;
 constexpr size_t kHostsToChooseFrom = 64;
 constexpr uint32_t kMoreToTellApart = 63;
 
-// Visits nodes that may have room for one task of the shape, fullest first: those that the first layer
-// changes, those with room on shared GPUs, then by number of idle GPUs from `idle_at_least`. `visit` says
-// whether to go on; false is returned when it did not.
+// Visits nodes that may have room for one task of the shape, fullest first: those with room on shared GPUs,
+// the least of it first, then by number of idle GPUs from `idle_at_least`. Nodes that the first layer changes
+// without keeping buckets come before all others. `visit` says whether to go on; false is returned when it
+// did not.
 template <class Visit>
-bool visit_candidates(const Search& search, const TypeChoice& choice, uint32_t idle_at_least, Visit visit) {
-  const View& view = *search.layers.front();
-  const Capacity& base = view.base();
-  const Shape& shape = search.shape;
-  if (!view.visit_changed(visit)) return false;
-  const auto visit_set = [&](const BitSet& nodes) {
-    for (uint32_t n = nodes.next(0); n != BitSet::kNone; n = nodes.next(n + 1)) {
-      if (!view.is_changed(n) && !visit(n)) return false;
+class Candidates {
+ public:
+  Candidates(const Search& search, const TypeChoice& choice, Visit& visit)
+      : view_(*search.layers.front()), shape_(search.shape), choice_(choice), visit_(visit) {}
+
+  bool visit(uint32_t idle_at_least) {
+    if (!view_.visit_without_buckets(visit_)) return false;
+    if (shape_.gpu_count == 0) return visit_all();
+    if (shape_.kind != SliceKind::whole) {
+      from_step_ = Buckets::step_of(std::max<int64_t>(shape_.compute, 1));
+      if (!(shape_.share_with_others ? visit_shared() : visit_own())) return false;
     }
-    return true;
-  };
-  if (shape.gpu_count == 0) {
-    for (NodeIndex n = 0; n < base.nodes().size(); ++n) {
-      if (!view.is_changed(n) && !visit(n)) return false;
+    return visit_idle(std::max(idle_at_least, 1u));
+  }
+
+ private:
+  bool visit_all() {
+    for (NodeIndex n = 0; n < view_.base().nodes().size(); ++n) {
+      if (!is_seen(n) && !visit_(n)) return false;
     }
     return true;
   }
-  const bool is_fraction = shape.kind != SliceKind::whole;
-  std::vector<NodeIndex> own;  // where the user shares a GPU with nobody but itself
-  if (is_fraction && shape.share_with_others) {
-    for (const KindIndex kind : choice.kinds) {
-      if (!visit_set(base.kinds()[kind].shared)) return false;
-    }
-  } else if (is_fraction) {
-    for (const auto& [node, slices] : base.shared_by(shape.uid)) own.push_back(node);
-    std::sort(own.begin(), own.end());
-    for (const NodeIndex node : own) {
-      if (!view.is_changed(node) && !visit(node)) return false;
-    }
+  // Before all others.
+  bool is_seen(NodeIndex node) const {
+    const View* changed_by = view_.changed_by(node);
+    return changed_by != nullptr && !changed_by->keeps_buckets();
   }
-  const auto is_visited = [&](const Kind& kind, NodeIndex node) {
-    if (view.is_changed(node)) return true;
-    if (!is_fraction) return false;
-    return shape.share_with_others ? kind.shared.contains(node)
-                                   : std::binary_search(own.begin(), own.end(), node);
-  };
-  size_t buckets = 0;
-  for (const KindIndex kind : choice.kinds) buckets = std::max(buckets, base.kinds()[kind].by_idle.size());
-  for (size_t idle = std::max(idle_at_least, 1u); idle < buckets; ++idle) {
-    for (const KindIndex index : choice.kinds) {
-      const Kind& kind = base.kinds()[index];
-      if (idle >= kind.by_idle.size()) continue;
-      const BitSet& nodes = kind.by_idle[idle];
-      for (uint32_t n = nodes.next(0); n != BitSet::kNone; n = nodes.next(n + 1)) {
-        if (!is_visited(kind, n) && !visit(n)) return false;
+
+  // One bucket of the capacity and the same of each layer's own nodes; `visits` says of a node whether it is
+  // this bucket's turn.
+  template <class Of, class Visits>
+  bool visit_bucket(KindIndex kind, Of of, Visits visits) {
+    const auto visit_set = [&](const BitSet* nodes, const View* below) {
+      if (nodes == nullptr) return true;
+      for (uint32_t n = nodes->next(0); n != BitSet::kNone; n = nodes->next(n + 1)) {
+        if (view_.is_changed_above(below, n) || !visits(n)) continue;
+        if (!visit_(n)) return false;
+      }
+      return true;
+    };
+    if (!visit_set(of(view_.base().kinds()[kind].nodes), nullptr)) return false;
+    for (const View* view = &view_; view != nullptr; view = view->under()) {
+      if (view->keeps_buckets() && !visit_set(of(view->buckets(kind)), view)) return false;
+    }
+    return true;
+  }
+
+  bool visit_shared() {
+    for (size_t step = from_step_; step < Buckets::kSteps; ++step) {
+      for (const KindIndex kind : choice_.kinds) {
+        const bool go_on = visit_bucket(
+            kind, [&](const Buckets& nodes) { return &nodes.shared[step]; }, [](NodeIndex) { return true; });
+        if (!go_on) return false;
       }
     }
+    return true;
   }
-  return true;
+  // Where the user shares a GPU with nobody but itself, and what the layers' buckets have instead.
+  bool visit_own() {
+    for (const auto& [node, slices] : view_.base().shared_by(shape_.uid)) own_.push_back(node);
+    std::sort(own_.begin(), own_.end());
+    for (const NodeIndex node : own_) {
+      if (!is_seen(node) && !visit_(node)) return false;
+    }
+    for (size_t step = from_step_; step < Buckets::kSteps; ++step) {
+      for (const KindIndex kind : choice_.kinds) {
+        for (const View* view = &view_; view != nullptr; view = view->under()) {
+          const BitSet& nodes = view->buckets(kind).shared[step];
+          for (uint32_t n = nodes.next(0); n != BitSet::kNone; n = nodes.next(n + 1)) {
+            const bool is_turn = !view_.is_changed_above(view, n) && !is_own(n);
+            if (is_turn && !visit_(n)) return false;
+          }
+        }
+      }
+    }
+    return true;
+  }
+  bool is_own(NodeIndex node) const { return std::binary_search(own_.begin(), own_.end(), node); }
+  bool visit_idle(size_t idle_at_least) {
+    size_t buckets = 0;
+    for (const KindIndex kind : choice_.kinds) {
+      buckets = std::max(buckets, view_.base().kinds()[kind].nodes.by_idle.size());
+      for (const View* view = &view_; view != nullptr; view = view->under())
+        buckets = std::max(buckets, view->buckets(kind).by_idle.size());
+    }
+    for (size_t idle = idle_at_least; idle < buckets; ++idle) {
+      for (const KindIndex kind : choice_.kinds) {
+        const bool go_on = visit_bucket(
+            kind,
+            [&](const Buckets& nodes) {
+              return idle < nodes.by_idle.size() ? &nodes.by_idle[idle] : nullptr;
+            },
+            [&](NodeIndex node) { return !was_visited(kind, node); });
+        if (!go_on) return false;
+      }
+    }
+    return true;
+  }
+  // As one of the shared ones, before.
+  bool was_visited(KindIndex kind, NodeIndex node) const {
+    if (shape_.kind == SliceKind::whole) return false;
+    if (!shape_.share_with_others && view_.changed_by(node) == nullptr) return is_own(node);
+    return view_.count(node, kind).shared > from_step_ || (!shape_.share_with_others && is_own(node));
+  }
+
+  const View& view_;
+  const Shape& shape_;
+  const TypeChoice& choice_;
+  Visit& visit_;
+  uint8_t from_step_ = 0;
+  std::vector<NodeIndex> own_;
+};
+
+template <class Visit>
+bool visit_candidates(const Search& search, const TypeChoice& choice, uint32_t idle_at_least, Visit visit) {
+  return Candidates<Visit>(search, choice, visit).visit(idle_at_least);
 }
 
 uint32_t idle_needed(const Shape& shape) { return shape.kind == SliceKind::whole ? shape.gpu_count : 1; }
@@ -77,12 +145,15 @@ uint64_t tasks_at_most(const Search& search, const TypeChoice& choice) {
   const View& view = *search.layers.front();
   if (shape.gpu_count == 0 || shape.kind != SliceKind::whole) return UINT64_MAX;
   uint64_t tasks = 0;
+  const auto add = [&](const Buckets& nodes) {
+    for (size_t idle = shape.gpu_count; idle < nodes.by_idle.size(); ++idle)
+      tasks += uint64_t{nodes.by_idle[idle].count()} * (idle / shape.gpu_count);
+  };
   for (const KindIndex kind : choice.kinds) {
-    const auto& by_idle = view.base().kinds()[kind].by_idle;
-    for (size_t idle = shape.gpu_count; idle < by_idle.size(); ++idle)
-      tasks += uint64_t{by_idle[idle].count()} * (idle / shape.gpu_count);
+    add(view.base().kinds()[kind].nodes);
+    for (const View* layer = &view; layer != nullptr; layer = layer->under()) add(layer->buckets(kind));
   }
-  view.visit_changed([&](NodeIndex node) {
+  view.visit_without_buckets([&](NodeIndex node) {
     tasks += view.at(node).gpus.size() / shape.gpu_count;
     return true;
   });
@@ -109,16 +180,24 @@ class Single {
     for (size_t rank = 0; rank < search_.choices.size(); ++rank) {
       const TypeChoice& choice = search_.choices[rank];
       size_t compared = 0;
+      const bool is_sorted = search_.layers.front()->visit_without_buckets([](NodeIndex) { return false; });
       visit_candidates(search_, choice, idle_needed(search_.shape), [&](NodeIndex node) {
         consider(rank, choice, node);
-        return ++compared < most || !best_;
+        ++compared;
+        if (!best_) return true;
+        // Without scores the first healthy one of the buckets is as good as any that follow.
+        if (search_.scores == nullptr && is_sorted && !best_->degraded) return false;
+        return compared < most;
       });
       // Without scores the first type that has room is the best one.
       if (best_ && search_.scores == nullptr) break;
     }
     if (!best_) return std::nullopt;
     const TypeChoice& choice = search_.choices[best_->type_rank];
-    auto placed = place_on_node(search_.shape, choice, best_->node, search_.layers, 1);
+    std::vector<int> points;
+    if (search_.scores != nullptr && search_.shape.kind != SliceKind::whole)
+      points = search_.scores->of_gpus(search_.shape, choice.type, search_.layers.front()->at(best_->node));
+    auto placed = place_on_node(search_.shape, choice, best_->node, search_.layers, 1, points);
     return GangPlacement{choice.type, std::move(placed)};
   }
 
@@ -131,38 +210,39 @@ class Single {
   }
 
   void consider(size_t rank, const TypeChoice& choice, NodeIndex node) {
-    const auto points = points_of(choice, node);
-    if (!points) return;
-    const NodeRoom& room = search_.layers.front()->at(node);
-    Candidate candidate{*points, rank, false, 0, node};
-    uint32_t healthy = 0;
-    for (const GpuRoom& gpu : room.gpus) {
-      if (gpu.type != choice.type || !gpu.takes_work() || !gpu.is_idle()) continue;
-      ++candidate.idle;
-      healthy += gpu.degraded ? 0 : 1;
-    }
-    if (search_.shape.kind == SliceKind::whole) candidate.degraded = healthy < search_.shape.gpu_count;
-    if (search_.shape.gpu_count == 0) candidate.idle = room.cpu_free.count();
+    const bool cached = search_.cache != nullptr && search_.scores != nullptr && is_plain(node);
+    if (!cached) return take_if_better(entry_for(choice, node), rank, choice, node);
+    ScoreCache::Entry& entry = search_.cache->at(node, base_.nodes().size());
+    if (entry.node_version != base_.version(node) || entry.scores_version != search_.scores->version() ||
+        entry.type != choice.type)
+      entry = entry_for(choice, node);
+    take_if_better(entry, rank, choice, node);
+  }
+
+  void take_if_better(const ScoreCache::Entry& entry, size_t rank, const TypeChoice& choice, NodeIndex node) {
+    if (entry.score == ScoreCache::kDoesNotFit) return;
+    const int price = search_.scores == nullptr ? 0 : search_.scores->price(search_.shape, choice.type);
+    Candidate candidate{entry.score - price, rank, entry.is_degraded, entry.idle, node};
+    if (search_.shape.gpu_count == 0) candidate.idle = search_.layers.front()->at(node).cpu_free.count();
     if (!best_ || candidate.rank() < best_->rank()) best_ = candidate;
   }
 
-  std::optional<int> points_of(const TypeChoice& choice, NodeIndex node) {
-    const bool cached = search_.cache != nullptr && search_.scores != nullptr && is_plain(node);
-    if (!cached) {
-      if (!fits_on_node(search_.shape, choice, node, search_.layers)) return std::nullopt;
-      return search_.scores == nullptr ? 0 : score(choice, node);
+  ScoreCache::Entry entry_for(const TypeChoice& choice, NodeIndex node) const {
+    ScoreCache::Entry entry;
+    entry.node_version = base_.version(node);
+    if (search_.scores != nullptr) entry.scores_version = search_.scores->version();
+    entry.type = choice.type;
+    if (!fits_on_node(search_.shape, choice, node, search_.layers)) return entry;
+    entry.score = static_cast<int16_t>(search_.scores == nullptr ? 0 : score(choice, node));
+    uint32_t healthy = 0;
+    for (const GpuRoom& gpu : search_.layers.front()->at(node).gpus) {
+      if (gpu.type != choice.type || !gpu.takes_work() || !gpu.is_idle()) continue;
+      if (entry.idle < UINT8_MAX) ++entry.idle;
+      healthy += gpu.degraded ? 0 : 1;
     }
-    ScoreCache::Entry& entry = search_.cache->at(node, base_.nodes().size());
-    if (entry.node_version != base_.version(node) || entry.scores_version != search_.scores->version() ||
-        entry.type != choice.type) {
-      entry.node_version = base_.version(node);
-      entry.scores_version = search_.scores->version();
-      entry.type = choice.type;
-      const bool fits = fits_on_node(search_.shape, choice, node, search_.layers);
-      entry.score = fits ? static_cast<int16_t>(score(choice, node)) : ScoreCache::kDoesNotFit;
-    }
-    if (entry.score == ScoreCache::kDoesNotFit) return std::nullopt;
-    return entry.score - search_.scores->price(search_.shape, choice.type);
+    const bool whole = search_.shape.kind == SliceKind::whole;
+    entry.is_degraded = whole && healthy < search_.shape.gpu_count;
+    return entry;
   }
 
   int score(const TypeChoice& choice, NodeIndex node) const {
@@ -188,8 +268,9 @@ std::optional<GangPlacement> place_whole_gang(const Search& search, const TypeCh
       const uint32_t fitting = count_on_node(shape, choice, node, search.layers, left + kMoreToTellApart);
       if (fitting < left) return true;
       if (!best || fitting < best->first) best = {fitting, node};
-      // Those of the buckets come tightest first, those that are changed in any order.
-      return search.layers.front()->is_changed(node);
+      // Those of the buckets come tightest first, those that are changed without in any order.
+      const View* changed_by = search.layers.front()->changed_by(node);
+      return changed_by != nullptr && !changed_by->keeps_buckets();
     });
     if (!best) return false;
     auto placed = place_on_node(shape, choice, best->second, search.layers, left);
@@ -247,6 +328,11 @@ std::optional<GangPlacement> place_other_gang(const Search& search, const TypeCh
 
 }  // namespace
 
+bool has_surely_no_room(const Search& search, uint32_t tasks) {
+  return std::all_of(search.choices.begin(), search.choices.end(),
+                     [&](const TypeChoice& choice) { return tasks_at_most(search, choice) < tasks; });
+}
+
 std::optional<GangPlacement> place_gang_on_type(const Search& search, const TypeChoice& choice,
                                                 uint32_t tasks) {
   if (tasks_at_most(search, choice) < tasks) return std::nullopt;
@@ -261,10 +347,7 @@ std::optional<GangPlacement> place_gang_on_type(const Search& search, const Type
 
 std::optional<GangPlacement> place_gang(const Search& search, uint32_t tasks) {
   if (tasks == 1) {
-    const bool none =
-        std::all_of(search.choices.begin(), search.choices.end(),
-                    [&](const TypeChoice& choice) { return tasks_at_most(search, choice) == 0; });
-    return none ? std::nullopt : Single(search).place();
+    return has_surely_no_room(search, 1) ? std::nullopt : Single(search).place();
   }
   std::vector<const TypeChoice*> choices;
   for (const TypeChoice& choice : search.choices) choices.push_back(&choice);

@@ -29,13 +29,15 @@ class ScoreCache {
   ScoreCache& operator=(ScoreCache&&) = default;
   ~ScoreCache() = default;
 
+  static constexpr int16_t kDoesNotFit = -1;  // no room for one task
   struct Entry {
     uint32_t node_version = 0;
     uint32_t scores_version = UINT32_MAX;
-    int16_t score = 0;  // kDoesNotFit: no room for one task
+    int16_t score = kDoesNotFit;
     uint16_t type = 0;
+    uint8_t idle = 0;          // GPUs of the type
+    bool is_degraded = false;  // a whole GPU of it would be a throttled one
   };
-  static constexpr int16_t kDoesNotFit = -1;
 
   Entry& at(NodeIndex node, size_t nodes) {
     if (entries_.size() < nodes) entries_.resize(nodes);
@@ -57,6 +59,8 @@ struct Search {
   ScoreCache* cache = nullptr;  // used where the layers say no more than the capacity itself
 };
 
+// Quick, from the counts of idle GPUs: place_gang() would find nothing.
+bool has_surely_no_room(const Search& search, uint32_t tasks);
 // Exactly `tasks` tasks, or nothing.
 std::optional<GangPlacement> place_gang(const Search& search, uint32_t tasks);
 std::optional<GangPlacement> place_gang_on_type(const Search& search, const TypeChoice& choice,

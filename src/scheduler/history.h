@@ -145,9 +145,11 @@ class History {
 
   EventPayload input() {
     const uint64_t draw = random_.below(100);
-    if (rules_.cancels && draw < 6 && last_job_ > 0) return JobCancelled{some_job(), "root"};
-    if (rules_.cancels && draw < 9 && last_job_ > 0) return JobHeld{some_job(), "root"};
-    if (rules_.cancels && draw < 14 && last_job_ > 0) return JobReleased{some_job(), "root"};
+    if (rules_.cancels && draw < 6 && last_job_ > 0)
+      return JobCancelled{some_job(), "root", draw < 2 ? 3u : 0u};
+    if (rules_.cancels && draw < 9 && last_job_ > 0) return JobHeld{some_job(), "root", draw < 7 ? 2u : 0u};
+    if (rules_.cancels && draw < 14 && last_job_ > 0)
+      return JobReleased{some_job(), "root", draw < 11 ? 3u : 0u};
     if (rules_.faults && draw < 22) {
       ++faults_;
       const GpuId gpu(static_cast<uint32_t>(random_.below(gpus_) + 1));

@@ -57,26 +57,9 @@ void State::take_in(const Event& event) {
                  [&](const Tick&) { wake = Time(); },
                  [&](const WallClockStepped&) {},  // calendars only, and there are none yet
                  [&](const JobSubmitted& e) { submit(e); },
-                 [&](const JobCancelled& e) {
-                   Job* job = find(e.job);
-                   if (job == nullptr) return;
-                   job->cancel_requested = true;
-                   attention.insert(job->id);
-                 },
-                 [&](const JobHeld& e) {
-                   Job* job = find(e.job);
-                   if (job == nullptr) return;
-                   job->held = true;
-                   if (job->state == JobState::pending) job->state = JobState::held;
-                   update_ready(*job);
-                 },
-                 [&](const JobReleased& e) {
-                   Job* job = find(e.job);
-                   if (job == nullptr) return;
-                   job->held = false;
-                   if (job->state == JobState::held) job->state = JobState::pending;
-                   update_ready(*job);
-                 },
+                 [&](const JobCancelled& e) { cancel(e); },
+                 [&](const JobHeld& e) { hold(e); },
+                 [&](const JobReleased& e) { release(e); },
                  [&](const JobUpdated& e) { update(e); },
                  [&](const JobRequeued& e) {
                    Job* job = find(e.job);
@@ -92,6 +75,35 @@ void State::take_in(const Event& event) {
              event.payload);
   if (capacity.machine_version() != machine) refresh_shapes();
   scores.settle(capacity);
+}
+
+void State::cancel(const JobCancelled& event) {
+  for (uint64_t i = 0; i <= event.more; ++i) {
+    Job* job = find(JobId(event.job.value() + i));
+    if (job == nullptr) continue;
+    job->cancel_requested = true;
+    attention.insert(job->id);
+  }
+}
+
+void State::hold(const JobHeld& event) {
+  for (uint64_t i = 0; i <= event.more; ++i) {
+    Job* job = find(JobId(event.job.value() + i));
+    if (job == nullptr || (event.more > 0 && !job->is_waiting())) continue;
+    job->held = true;
+    if (job->state == JobState::pending) job->state = JobState::held;
+    update_ready(*job);
+  }
+}
+
+void State::release(const JobReleased& event) {
+  for (uint64_t i = 0; i <= event.more; ++i) {
+    Job* job = find(JobId(event.job.value() + i));
+    if (job == nullptr) continue;
+    job->held = false;
+    if (job->state == JobState::held) job->state = JobState::pending;
+    update_ready(*job);
+  }
 }
 
 void State::take_in_policy(const PolicyChanged& event) {
@@ -250,6 +262,7 @@ void State::task_started(const TaskStarted& event) {
   if (job.state != JobState::starting) return;
   job.state = JobState::running;
   job.started = now;
+  note_start(job);
   for (const Task& each : job.tasks) {
     Holding* holding = holdings.find(each.start.task);
     if (holding == nullptr || holding->exited) continue;

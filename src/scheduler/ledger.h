@@ -86,6 +86,10 @@ class Ledger {
     return sum;
   }
 
+  static bool is_wanted(const GpuRequest& request, const std::string& type) {
+    return request.type.empty() || ("|" + request.type + "|").find("|" + type + "|") != std::string::npos;
+  }
+
   // Whether `tasks` tasks of the job fit into what is free, as if the tasks of `without` had gone.
   // Nothing: this audit cannot tell (several fractions for one task of a gang).
   std::optional<bool> fits(const JobSpec& spec, uint32_t tasks, const std::set<JobId>& without = {}) const {
@@ -95,7 +99,7 @@ class Ledger {
     for (const auto& [id, gpu] : gpus) types.insert(gpu.gpu.type);
     if (request.count == 0) types = {""};
     for (const std::string& type : types) {
-      if (request.count > 0 && !request.type.empty() && type != request.type) continue;
+      if (request.count > 0 && !is_wanted(request, type)) continue;
       int64_t room = 0;
       for (const auto& [id, node] : nodes) room += tasks_on(node, spec, type, without);
       if (room >= tasks) return true;
@@ -187,10 +191,13 @@ class Ledger {
     if (const auto* e = std::get_if<GpuDrained>(&event.payload)) gpus[e->gpu].drained = true;
     if (const auto* e = std::get_if<GpuUndrained>(&event.payload)) gpus[e->gpu].drained = false;
     if (const auto* e = std::get_if<JobSubmitted>(&event.payload)) submitted(*e);
-    if (const auto* e = std::get_if<JobHeld>(&event.payload)) set_held(e->job, true);
-    if (const auto* e = std::get_if<JobReleased>(&event.payload)) set_held(e->job, false);
+    if (const auto* e = std::get_if<JobHeld>(&event.payload)) set_held(*e, true);
+    if (const auto* e = std::get_if<JobReleased>(&event.payload)) set_held(*e, false);
     if (const auto* e = std::get_if<JobCancelled>(&event.payload)) {
-      if (jobs.contains(e->job)) jobs[e->job].cancelled = true;
+      for (uint64_t i = 0; i <= e->more; ++i) {
+        const auto job = jobs.find(JobId(e->job.value() + i));
+        if (job != jobs.end()) job->second.cancelled = true;
+      }
     }
     if (const auto* e = std::get_if<TaskStartFailed>(&event.payload)) gone(e->task, true);
     if (const auto* e = std::get_if<TaskExited>(&event.payload)) gone(e->task, false);
@@ -199,8 +206,15 @@ class Ledger {
       if (!live) gpus[e->gpu].held.erase(e->task);
     }
   }
-  void set_held(JobId job, bool held) {
-    if (jobs.contains(job)) jobs[job].held = held;
+  template <class Change>
+  void set_held(const Change& change, bool held) {
+    for (uint64_t i = 0; i <= change.more; ++i) {
+      const auto job = jobs.find(JobId(change.job.value() + i));
+      if (job == jobs.end()) continue;
+      // A hold of several is for those that wait.
+      if (held && change.more > 0 && job->second.phase != Phase::waiting) continue;
+      job->second.held = held;
+    }
   }
   void submitted(const JobSubmitted& e) {
     const size_t count = std::max<size_t>(e.array.indices.size(), 1);
@@ -277,7 +291,7 @@ class Ledger {
     const std::string where = text(d.task.job) + " on GPU " + std::to_string(slice.gpu.value());
     if (gpu.gpu.node != d.node) say(where + ": not of its node");
     if (!gpu.takes_work()) say(where + ": takes no work");
-    if (!request.type.empty() && gpu.gpu.type != request.type) say(where + ": wrong type");
+    if (!is_wanted(request, gpu.gpu.type)) say(where + ": wrong type");
     if (slice.kind != request.kind) say(where + ": wrong kind");
     const int64_t usable = gpu.gpu.memory_usable.count();
     if (usable <= 0) return say(where + ": a GPU that was never added");

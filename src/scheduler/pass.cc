@@ -31,22 +31,76 @@ void Pass::recall() {
     waiting.open_all();
     waiting.unpark_all(state_.queues);
     state_.capacity.forget_gains();
-    return;
+  } else {
+    gained_ = state_.capacity.gains();
+    state_.capacity.forget_gains();
+    std::sort(gained_.begin(), gained_.end());
+    gained_.erase(std::unique(gained_.begin(), gained_.end()), gained_.end());
+    std::vector<Offer> offers;
+    for (const NodeIndex node : gained_) offers.push_back(offer_of(state_.capacity, node));
+    reopen(offers);
   }
+  if (!state_.claims.empty() || waiting.empty()) return;
+  // Nobody will ask where nothing is open and nothing held back.
+  reserved_ = !waiting.held_back().empty();
+  if (!reserved_ && waiting.open().empty()) return;
+  if (!promises_.recall_reservations(state_.reservations, waiting)) {
+    waiting.open_held_back();
+    retried_.clear();
+  }
+}
+
+// Opens the shapes that may have found room; what they find, others cannot have.
+void Pass::reopen(const std::vector<Offer>& offers) {
+  Waiting& waiting = state_.waiting;
+  if (offers.empty()) return;
+  const BitSet& closed = waiting.closed();
+  for (uint32_t id = closed.next(0); id != BitSet::kNone; id = closed.next(id + 1)) {
+    if (!has_room_again(id, offers)) continue;
+    waiting.open_shape(id);
+    reopened_.push_back(id);
+  }
+  const BitSet& held_back = waiting.held_back();
+  for (uint32_t id = held_back.next(0); id != BitSet::kNone; id = held_back.next(id + 1)) {
+    if (waiting.is_closed(id) || !has_room_again(id, offers)) continue;
+    waiting.try_held_back(id);
+    retried_.push_back(id);
+  }
+}
+
+bool Pass::has_room_again(ShapeId id, const std::vector<Offer>& offers) const {
+  const ShapeRecord& record = state_.waiting.shape(id);
   const View view(state_.capacity);
   const Layers layers{&view};
-  const BitSet& closed = waiting.closed();
-  for (const NodeIndex node : state_.capacity.gains()) {
-    for (uint32_t id = closed.next(0); id != BitSet::kNone; id = closed.next(id + 1)) {
-      const ShapeRecord& record = waiting.shape(id);
-      const bool fits = std::any_of(
-          record.choices.begin(), record.choices.end(),
-          [&](const TypeChoice& choice) { return fits_on_node(record.shape, choice, node, layers); });
-      if (fits) waiting.open_shape(id);
-    }
-  }
-  state_.capacity.forget_gains();
-  waiting.open_held_back();
+  const bool on_one = std::any_of(offers.begin(), offers.end(), [&](const Offer& offer) {
+    return offer.passes(state_.waiting.gate(id)) &&
+           std::any_of(record.choices.begin(), record.choices.end(), [&](const TypeChoice& choice) {
+             return fits_on_node(record.shape, choice, offer.node, layers);
+           });
+  });
+  if (!on_one || record.shape.tasks_min == 1) return on_one;
+  return !has_surely_no_room(Search{record.shape, record.choices, layers}, record.shape.tasks_min);
+}
+
+// After a start: shapes that were opened for the room that it took do not have to be tried to know that.
+void Pass::close_what_is_full() {
+  if (reopened_.empty() && retried_.empty()) return;
+  Waiting& waiting = state_.waiting;
+  std::vector<Offer> offers;
+  for (const NodeIndex node : gained_) offers.push_back(offer_of(state_.capacity, node));
+  const auto is_full = [&](ShapeId id) {
+    return waiting.shape(id).groups == 0 || !has_room_again(id, offers);
+  };
+  std::erase_if(reopened_, [&](ShapeId id) {
+    if (!is_full(id)) return false;
+    if (waiting.shape(id).groups > 0) waiting.close_shape(id);
+    return true;
+  });
+  std::erase_if(retried_, [&](ShapeId id) {
+    if (!is_full(id)) return false;
+    if (waiting.shape(id).groups > 0) waiting.hold_back_again(id);
+    return true;
+  });
 }
 
 void Pass::serve_claims() {
@@ -83,26 +137,31 @@ void Pass::find_takers(Order& order) {
   const BitSet& uneven = queues.uneven();
   if (uneven.empty() || all_protected()) return;
   for (QueueIndex index = 0; index < queues.size(); ++index) {
-    if (queues.at(index).heads.empty()) continue;
+    if (queues.at(index).heads.empty() || !may_claim(index)) continue;
     const auto& path = queues.path_to_root(index);
     if (std::any_of(path.begin() + 1, path.end(), [&](QueueIndex at) { return uneven.contains(at); }))
       look(index);
   }
 }
 
+// Whether something is left of the queue's share, or of a quota above it: nearly all that wait have neither.
+bool Pass::may_claim(QueueIndex index) const {
+  const auto used = [&](QueueIndex at) { return state_.queues.at(at).staying + promises_.planned().at(at); };
+  if (used(index) < state_.queues.at(index).entitled) return true;
+  const auto& path = state_.queues.path_to_root(index);
+  return std::any_of(path.begin(), path.end(), [&](QueueIndex at) {
+    const auto guaranteed = state_.queues.at(at).guaranteed;
+    return guaranteed && used(at) < *guaranteed;
+  });
+}
+
 // Whether the minimum runtime protects everything that could be reclaimed; wake() is when that first changes.
 bool Pass::all_protected() {
-  Time earliest;
-  for (QueueIndex index = 0; index < state_.queues.size(); ++index) {
-    for (const JobId id : state_.queues.at(index).running) {
-      const Job& job = *state_.find(id);
-      if (!job.spec->preemptible) continue;
-      const Time until = job.started + state_.policy.minimum_runtime;
-      if (until <= state_.now) return false;
-      if (!earliest.is_set() || until < earliest) earliest = until;
-    }
-  }
-  if (earliest.is_set() && (!wake_.is_set() || earliest < wake_)) wake_ = earliest;
+  const auto longest = state_.longest_running();
+  if (!longest) return true;
+  const Time until = *longest + state_.policy.minimum_runtime;
+  if (until <= state_.now) return false;
+  if (!wake_.is_set() || until < wake_) wake_ = until;
   return true;
 }
 
@@ -220,10 +279,11 @@ void Pass::start(const Job& job, const GangPlacement& plan) {
   uint32_t rank = 0;
   for (const TaskPlacement& task : plan.tasks)
     commit_.decide(Start{{id, rank++, attempt}, task.node, task.slices});
+  close_what_is_full();
 }
 
 bool Pass::make_room(const Job& job, GroupId group) {
-  const auto eviction = find_victims(state_, promises_, job, state_.waiting.group(group), wake_);
+  const auto eviction = find_victims(state_, promises_, job, state_.waiting.group(group), wake_, hosts_);
   if (!eviction) return false;
   std::vector<TaskKey> victims;
   for (const Stop& stop : eviction->stops) victims.push_back(stop.task);

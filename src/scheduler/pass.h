@@ -36,8 +36,12 @@ class Pass {
   enum class Outcome { started, kept_out, bound, no_room };
 
   void recall();
+  void reopen(const std::vector<Offer>& offers);
+  bool has_room_again(ShapeId id, const std::vector<Offer>& offers) const;
+  void close_what_is_full();
   void serve_claims();
   void find_takers(Order& order);
+  bool may_claim(QueueIndex index) const;
   bool all_protected();
   void try_group(Order& order, const Turn& turn);
   bool try_next(GroupId id, const Job& job);
@@ -51,9 +55,13 @@ class Pass {
   State& state_;
   Commit& commit_;
   Promises promises_;
-  std::set<QueueIndex> takers_;  // whose jobs others may have to make room for
-  bool reserved_ = false;        // some trial had to look at a reservation
-  bool bound_keeps_ = false;     // the last place() found room that passes a bound
+  std::set<QueueIndex> takers_;    // whose jobs others may have to make room for
+  std::vector<NodeIndex> gained_;  // where room has appeared since the last walk
+  std::vector<ShapeId> reopened_;  // for that alone, and had no room before
+  std::vector<ShapeId> retried_;   // for that alone, and were held back before
+  HostPool hosts_;
+  bool reserved_ = false;     // some trial had to look at a reservation
+  bool bound_keeps_ = false;  // the last place() found room that passes a bound
   Time wake_;
 };
 

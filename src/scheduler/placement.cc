@@ -16,7 +16,7 @@ bool gpu_takes(const Shape& shape, const GpuRoom& room, const Slice& slice) {
   if (shape.kind == SliceKind::whole) return room.is_idle();
   if (room.whole || room.compute_free < slice.compute || room.memory_free < slice.memory) return false;
   if (shape.share_with_others || room.is_idle()) return true;
-  return room.owners.size() == 1 && room.owners.front().first == shape.uid;
+  return room.owners.is_only(shape.uid);
 }
 
 // How many tasks the processors and the memory of the node are enough for.
@@ -43,21 +43,24 @@ struct Option {
   int64_t compute = 0;
   int64_t memory = 0;
   bool degraded = false;
+  int points = 0;
   bool idle = false;   // in the first layer
   bool taken = false;  // by the task that is being placed
-  std::tuple<bool, bool, int64_t, int64_t, size_t> preference() const {
-    return {degraded, idle, compute, memory, g};
+  std::tuple<bool, int, bool, int64_t, int64_t, size_t> preference() const {
+    return {degraded, -points, idle, compute, memory, g};
   }
 };
 
-std::vector<Option> options_on(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers) {
+std::vector<Option> options_on(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers,
+                               const std::vector<int>& points) {
   std::vector<Option> options;
   const auto& first = layers.front()->at(node).gpus;
   for (size_t g = 0; g < first.size(); ++g) {
     if (first[g].type != type) continue;
     const auto slice = slice_on(shape, first[g]);
     if (!slice) continue;
-    Option option{g, *slice, kUnbounded, kUnbounded, first[g].degraded, first[g].is_idle(), false};
+    Option option{g, *slice, kUnbounded, kUnbounded, first[g].degraded, 0, first[g].is_idle(), false};
+    if (!points.empty()) option.points = points[g];
     bool takes = true;
     for (const View* layer : layers) {
       const GpuRoom& room = layer->at(node).gpus[g];
@@ -108,11 +111,38 @@ void place_whole(const Shape& shape, TypeIndex type, NodeIndex node, const Layer
   }
 }
 
+// How often the slice still fits there.
+int64_t slots_of(const Option& option) {
+  int64_t slots = kUnbounded;
+  if (option.slice.compute.count() > 0) slots = option.compute / option.slice.compute.count();
+  if (option.slice.memory.count() > 0) slots = std::min(slots, option.memory / option.slice.memory.count());
+  return slots;
+}
+
+// Tasks of `width` slices on different GPUs: so many fit as make do with GPUs that each serve a task once.
+uint32_t tasks_of_slices(const std::vector<Option>& options, uint32_t width, uint32_t most) {
+  for (uint32_t tasks = most; tasks > 0; --tasks) {
+    int64_t usable = 0;
+    for (const Option& option : options) usable += std::min<int64_t>(slots_of(option), tasks);
+    if (usable >= int64_t{tasks} * width) return tasks;
+  }
+  return 0;
+}
+
 void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers, uint32_t most,
-                     std::vector<TaskPlacement>& placed) {
+                     const std::vector<int>& points, std::vector<TaskPlacement>& placed) {
   const NodeRoom& home = layers.front()->at(node);
-  std::vector<Option> options = options_on(shape, type, node, layers);
+  std::vector<Option> options = options_on(shape, type, node, layers, points);
+  if (shape.gpu_count > 1) most = tasks_of_slices(options, shape.gpu_count, most);
   while (placed.size() < most) {
+    // With several slices a task, the GPUs that have to serve most tasks come first: otherwise they are left
+    // over at the end, each too few for a task.
+    const auto left = static_cast<int64_t>(most - placed.size());
+    const auto is_better = [&](const Option& a, const Option& b) {
+      const int64_t a_slots = shape.gpu_count > 1 ? std::min(slots_of(a), left) : 0;
+      const int64_t b_slots = shape.gpu_count > 1 ? std::min(slots_of(b), left) : 0;
+      return a_slots != b_slots ? a_slots > b_slots : a.preference() < b.preference();
+    };
     TaskPlacement task{.node = home.id, .slices = {}};
     for (Option& option : options) option.taken = false;
     for (uint32_t i = 0; i < shape.gpu_count; ++i) {
@@ -121,7 +151,7 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
         if (option.taken || option.compute < option.slice.compute.count() ||
             option.memory < option.slice.memory.count())
           continue;
-        if (best == nullptr || option.preference() < best->preference()) best = &option;
+        if (best == nullptr || is_better(option, *best)) best = &option;
       }
       if (best == nullptr) return;
       best->taken = true;
@@ -162,7 +192,7 @@ Shape shape_of(const JobSpec& spec, bool users_share_gpu) {
     shape.compute = gpu.compute.count();
     shape.memory = gpu.memory.count();
     shape.share_with_others = users_share_gpu;
-    shape.uid = spec.owner.uid;
+    if (!users_share_gpu) shape.uid = spec.owner.uid;
   }
   shape.cpu = spec.task.cpu.count();
   shape.host_memory = spec.task.memory.count();
@@ -197,7 +227,7 @@ std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity
   for (size_t k = 0; k < capacity.kinds().size(); ++k) {
     const Kind& kind = capacity.kinds()[k];
     if (kind.installed == 0 || (!shape.pool.empty() && kind.pool != shape.pool)) continue;
-    if (!shape.type.empty() && capacity.type_name(kind.type) != shape.type) continue;
+    if (!accepts_type(shape.type, capacity.type_name(kind.type))) continue;
     int64_t gpus = 0;
     int64_t memory = 0;
     for (const auto& [usable, count] : kind.memories) {
@@ -226,7 +256,8 @@ std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity
 }
 
 std::vector<TaskPlacement> place_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node,
-                                         const Layers& layers, uint32_t most) {
+                                         const Layers& layers, uint32_t most,
+                                         const std::vector<int>& points) {
   std::vector<TaskPlacement> placed;
   const NodeRoom& home = layers.front()->at(node);
   if (!may_stand_on(shape, home)) return placed;
@@ -240,7 +271,7 @@ std::vector<TaskPlacement> place_on_node(const Shape& shape, const TypeChoice& c
   if (shape.kind == SliceKind::whole) {
     place_whole(shape, choice.type, node, layers, most, placed);
   } else {
-    place_fractions(shape, choice.type, node, layers, most, placed);
+    place_fractions(shape, choice.type, node, layers, most, points, placed);
   }
   for (TaskPlacement& task : placed) {
     std::sort(task.slices.begin(), task.slices.end(),
@@ -291,6 +322,8 @@ MilliGpu charge_at_least(const Shape& shape, const Capacity& installed, uint32_t
   if (shape.kind == SliceKind::whole) return kWholeGpu * slices;
   int64_t least = kWholeGpu.count();
   for (const Kind& kind : installed.kinds()) {
+    if (!accepts_type(shape.type, installed.type_name(kind.type))) continue;
+    if (!shape.pool.empty() && kind.pool != shape.pool) continue;
     for (const auto& [usable, count] : kind.memories) {
       GpuRoom room;
       room.memory_usable = MiB(usable);

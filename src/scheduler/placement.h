@@ -26,9 +26,9 @@ struct Shape {
   int64_t host_memory = 0;
   uint32_t tasks_min = 1;
   uint32_t tasks_max = 1;
-  uint32_t uid = 0;  // of fractions, whose neighbours matter; zero for whole GPUs
+  uint32_t uid = 0;  // of fractions whose neighbours matter, else zero
   bool share_with_others = false;
-  std::string type;  // "" is any
+  std::string type;  // as GpuRequest::type
   std::string pool;  // "" is any
   auto operator<=>(const Shape&) const = default;
   uint64_t hash() const;
@@ -49,9 +49,11 @@ std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity
 // What a fraction takes of one GPU, or nothing if it is larger than the GPU.
 std::optional<Slice> slice_on(const Shape& shape, const GpuRoom& room);
 
-// As many tasks as fit on one node, at most `most`.
+// As many tasks as fit on one node, at most `most`. Of equally healthy GPUs a fraction takes the one with the
+// most `points` (by place on the node), if there are any.
 std::vector<TaskPlacement> place_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node,
-                                         const Layers& layers, uint32_t most);
+                                         const Layers& layers, uint32_t most,
+                                         const std::vector<int>& points = {});
 // Whether one task fits there, and how many do, at most `most`.
 bool fits_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node, const Layers& layers);
 uint32_t count_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node, const Layers& layers,

@@ -112,13 +112,19 @@ class Room {
     for (const GpuRoom* room : usable_gpus(state_, job_)) {
       if (!room->open) continue;
       if (whole && room->is_idle()) ++idle[state_.gpus.at(room->id).gpu.node];
-      if (!whole && !room->whole) proof.available = std::max(proof.available, room->compute_free.count());
+      if (!whole && !room->whole && may_join(*room))
+        proof.available = std::max(proof.available, room->compute_free.count());
     }
     for (const auto& [node, count] : idle) proof.available = std::max(proof.available, count);
   }
 
  private:
   bool fits(const Layers& layers) const { return place_gang(shape_, shape_.tasks_min, layers).has_value(); }
+
+  // Fractions of different users do not meet on a GPU unless the policy says so.
+  bool may_join(const GpuRoom& room) const {
+    return shape_.share_with_others || room.is_idle() || room.owners.is_only(shape_.uid);
+  }
 
   std::set<JobId> holders_of_usable() const {
     std::set<JobId> holders;
@@ -172,7 +178,6 @@ bool prove_never_fits(const State& state, const Job& job, Proof& proof) {
 
 bool prove_bounds(const State& state, Promises& promises, const Job& job, Proof& proof) {
   const GroupKey& key = state.waiting.group(job.group).key;
-  proof.queue = state.queues.at(job.queue).path;
   if (key.capped_array.is_set()) {
     const ArrayRecord& array = state.arrays.at(key.capped_array);
     if (!promises.array_has_room(key)) {
@@ -189,7 +194,6 @@ bool prove_bounds(const State& state, Promises& promises, const Job& job, Proof&
     charge = std::max(charge, charge_of_plan(*plan, state.capacity));
   }
   const auto bound = promises.bound_passed(job.queue, charge, key.preemptible);
-  proof.queue.clear();
   if (!bound) return false;
   proof.kind = bound->is_quota ? ProofKind::quota : ProofKind::limit;
   proof.queue = state.queues.at(bound->queue).path;
@@ -219,8 +223,10 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
     if (state.leaving.contains(victim)) victims.insert(victim.job);
   }
   // All that was stopped for it has gone, but it counts on others that were leaving then.
-  for (const auto& [key, number] : state.leaving) {
-    if (victims.empty() && number <= claim->waits_for) victims.insert(key.job);
+  if (victims.empty()) {
+    for (const auto& [key, number] : state.leaving) {
+      if (number <= claim->waits_for) victims.insert(key.job);
+    }
   }
   add_blockers(proof, victims);
   return true;
@@ -235,7 +241,7 @@ std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
   for (const NodeRoom& home : state.capacity.nodes()) {
     if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) continue;
     for (const GpuRoom& room : home.gpus) {
-      if (room.installed && (shape.type.empty() || state.capacity.type_name(room.type) == shape.type) &&
+      if (room.installed && accepts_type(shape.type, state.capacity.type_name(room.type)) &&
           slice_on(shape, room)) {
         rooms.push_back(&room);
       }

@@ -44,7 +44,8 @@ struct Victim {
 
 class VictimSearch {
  public:
-  VictimSearch(const State& state, const Promises& promises, const Job& job, const Group& group, Time& wake)
+  VictimSearch(const State& state, const Promises& promises, const Job& job, const Group& group, Time& wake,
+               HostPool& pool)
       : state_(state),
         promises_(promises),
         job_(job),
@@ -53,6 +54,7 @@ class VictimSearch {
         shape_(record_.shape),
         entitlement_(state, promises, group),
         wake_(wake),
+        pool_(pool),
         base_(promises.when_left()) {}
 
   // When it fits once everything that leaves has left, patience is enough.
@@ -152,10 +154,10 @@ class VictimSearch {
     if (shape_.gpu_count == 0 || taking_ == Taking::preempt) return true;
     int64_t idle = 0;  // milli-GPU that are free already, of the type
     for (const KindIndex kind : choice_->kinds) {
-      const auto& by_idle = state_.capacity.kinds()[kind].by_idle;
+      const auto& by_idle = state_.capacity.kinds()[kind].nodes.by_idle;
       for (size_t n = 1; n < by_idle.size(); ++n)
         idle += int64_t{by_idle[n].count()} * static_cast<int64_t>(n) * kWholeGpu.count();
-      if (shape_.kind != SliceKind::whole || !state_.capacity.kinds()[kind].shared.empty()) return true;
+      if (shape_.kind != SliceKind::whole || state_.capacity.kinds()[kind].nodes.shares_any()) return true;
     }
     if (base_.changes_anything()) return true;
     int64_t may_lose = 0;
@@ -214,7 +216,33 @@ class VictimSearch {
     }
   };
 
+  StopReason reason() const {
+    return taking_ == Taking::reclaim ? StopReason::reclaimed : StopReason::preempted;
+  }
+
+  // One job after the other of a large group: hosts that the one before has left over.
+  std::optional<Eviction> from_pool() {
+    if (pool_.group != job_.group || pool_.reason != reason() || pool_.type != choice_->type)
+      pool_ = HostPool{job_.group, reason(), choice_->type, {}};
+    while (!pool_.nodes.empty()) {
+      const NodeIndex node = pool_.nodes.back();
+      pool_.nodes.pop_back();
+      Host host = host_of(node);
+      if (host.tasks == 0) continue;
+      std::vector<Host> hosts;
+      hosts.push_back(std::move(host));
+      if (auto eviction = take_from(hosts)) {
+        pool_.nodes.insert(pool_.nodes.begin(), node);
+        return eviction;
+      }
+    }
+    return std::nullopt;
+  }
+
   std::optional<Eviction> by_node() {
+    if (shape_.tasks_min == 1) {
+      if (auto eviction = from_pool()) return eviction;
+    }
     std::vector<Host> hosts = hosts_to_choose_from();
     uint64_t hosted = 0;
     for (const Host& host : hosts) hosted += host.tasks;
@@ -222,6 +250,9 @@ class VictimSearch {
     std::stable_sort(hosts.begin(), hosts.end(), [&](const Host& x, const Host& y) {
       return x.rank(shape_.tasks_min) < y.rank(shape_.tasks_min);
     });
+    if (shape_.tasks_min == 1) {
+      for (auto host = hosts.rbegin(); host != hosts.rend(); ++host) pool_.nodes.push_back(host->node);
+    }
     return take_from(hosts);
   }
 
@@ -244,10 +275,10 @@ class VictimSearch {
     // Those with most idle GPUs need the fewest victims.
     size_t buckets = 0;
     for (const KindIndex kind : choice_->kinds)
-      buckets = std::max(buckets, state_.capacity.kinds()[kind].by_idle.size());
+      buckets = std::max(buckets, state_.capacity.kinds()[kind].nodes.by_idle.size());
     for (size_t idle = buckets; idle-- > 0;) {
       for (const KindIndex kind : choice_->kinds) {
-        const auto& by_idle = state_.capacity.kinds()[kind].by_idle;
+        const auto& by_idle = state_.capacity.kinds()[kind].nodes.by_idle;
         if (idle >= by_idle.size()) continue;
         for (uint32_t n = by_idle[idle].next(0); n != BitSet::kNone; n = by_idle[idle].next(n + 1)) {
           if (!consider(n)) return hosts;
@@ -339,14 +370,15 @@ class VictimSearch {
   // left alone: removing any one of the rest would leave the job without a place (property P19).
   std::optional<Eviction> take_from(const std::vector<Host>& hosts) {
     std::vector<Victim> chosen;
+    FlatIndex<JobId, IdHash<JobId>> is_chosen;
     View room(&base_);
+    room.keep_buckets();
     uint64_t hosted = 0;
     bool enough = false;
     for (const Host& host : hosts) {
       for (const Victim& victim : host.victims) {
-        const bool is_chosen =
-            std::any_of(chosen.rbegin(), chosen.rend(), [&](const Victim& v) { return v.job == victim.job; });
-        if (is_chosen || !may_take(victim)) continue;
+        if (is_chosen.find(victim.job->id) || !may_take(victim)) continue;
+        is_chosen.insert(victim.job->id, 0);
         for_each_holding(*victim.job, [&](const Holding& h) { room.give(h.footprint()); });
         book(victim, victim.charge);
         chosen.push_back(victim);
@@ -400,7 +432,7 @@ class VictimSearch {
     }
     uint64_t elsewhere = 0;
     for (const KindIndex kind : choice_->kinds) {
-      const auto& by_idle = state_.capacity.kinds()[kind].by_idle;
+      const auto& by_idle = state_.capacity.kinds()[kind].nodes.by_idle;
       for (size_t idle = shape_.gpu_count; idle < by_idle.size() && elsewhere < shape_.tasks_min; ++idle) {
         for (uint32_t n = by_idle[idle].next(0); n != BitSet::kNone && elsewhere < shape_.tasks_min;
              n = by_idle[idle].next(n + 1)) {
@@ -450,11 +482,10 @@ class VictimSearch {
   }
 
   Eviction eviction(const std::vector<Victim>& chosen, GangPlacement plan) const {
-    const StopReason reason = taking_ == Taking::reclaim ? StopReason::reclaimed : StopReason::preempted;
     Eviction result{{}, std::move(plan)};
     for (const Victim& victim : chosen) {
       for (const Task& task : victim.job->tasks) {
-        if (task.phase != TaskPhase::exited) result.stops.push_back(Stop{task.start.task, reason, job_.id});
+        if (task.phase != TaskPhase::exited) result.stops.push_back(Stop{task.start.task, reason(), job_.id});
       }
     }
     return result;
@@ -468,6 +499,7 @@ class VictimSearch {
   const Shape& shape_;
   const Entitlement entitlement_;
   Time& wake_;
+  HostPool& pool_;
   const View& base_;
   const TypeChoice* choice_ = nullptr;
   Taking taking_ = Taking::reclaim;
@@ -566,8 +598,8 @@ std::vector<JobId> jobs_inside_quota(const State& state, QueueIndex queue) {
 }
 
 std::optional<Eviction> find_victims(const State& state, const Promises& promises, const Job& job,
-                                     const Group& group, Time& wake) {
-  VictimSearch search(state, promises, job, group, wake);
+                                     const Group& group, Time& wake, HostPool& pool) {
+  VictimSearch search(state, promises, job, group, wake, pool);
   if (search.is_coming()) return std::nullopt;
   if (auto eviction = search.find(Taking::reclaim)) return eviction;
   return search.find(Taking::preempt);

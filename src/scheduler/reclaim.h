@@ -54,10 +54,19 @@ class Entitlement {
   MilliGpu charge_;
 };
 
+// Nodes that a search has found worth taking from and did not need: where the next job of the same group, of
+// one task, is looked after first. Good for one walk.
+struct HostPool {
+  GroupId group = 0;
+  StopReason reason = StopReason::reclaimed;
+  TypeIndex type = 0;
+  std::vector<NodeIndex> nodes;  // best last
+};
+
 // `wake` is moved forward to the time at which a victim that is protected by the minimum runtime loses that
 // protection.
 std::optional<Eviction> find_victims(const State& state, const Promises& promises, const Job& job,
-                                     const Group& group, Time& wake);
+                                     const Group& group, Time& wake, HostPool& pool);
 
 // Jobs of the queue (and below) whose use lies within its quota: non-preemptible ones first, then by start.
 // For answers: what is not among them is the first to be taken.

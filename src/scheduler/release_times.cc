@@ -8,7 +8,7 @@
 namespace tranche::scheduler {
 namespace {
 
-constexpr size_t kTreesMost = 16;
+constexpr size_t kTreesMost = 32;
 constexpr int64_t kNeverFits = INT64_MAX;
 
 // Whole GPUs, the common case, without copying the node: the time at which enough of them are idle.

@@ -19,11 +19,12 @@
 #include "model/answer.h"
 #include "model/decision.h"
 #include "model/event.h"
+#include "model/state_dump.h"
 
 namespace tranche::scheduler {
 
 // Stands in every journal row: recomputing decisions of the same version must give them bit for bit.
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 
 // A job that has not reached a final state, as others may see it.
 struct JobView {
@@ -88,6 +89,9 @@ class Scheduler {
   std::vector<QueueShare> shares() const;    // depth first, siblings by path
   const Policy& policy() const;
   Time now() const;
+
+  // What stands, as facts that a proof can be held against (src/proof).
+  StateDump dump() const;
 
   // Digest of everything that decisions depend on; equal after equal histories, and after restore().
   uint64_t state_hash() const;

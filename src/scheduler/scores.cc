@@ -50,7 +50,7 @@ void Scores::learn(const JobSpec& spec, uint32_t count) {
 
 void Scores::settle(const Capacity& capacity) {
   const bool learned = jobs_ - jobs_at_last_choice_ >= kJobsBetweenChoices + jobs_at_last_choice_ / 8;
-  if (!learned && (capacity.machine_version() == machine_at_last_choice_ || targets_.empty())) return;
+  if (!learned && (capacity.machine_version() == machine_at_last_choice_ || mixes_.empty())) return;
   jobs_at_last_choice_ = jobs_;
   machine_at_last_choice_ = capacity.machine_version();
   choose_targets(capacity);
@@ -63,25 +63,49 @@ void Scores::choose_targets(const Capacity& capacity) {
   for (const Asked& asked : asked_) by_jobs.push_back(&asked);
   std::stable_sort(by_jobs.begin(), by_jobs.end(),
                    [](const Asked* a, const Asked* b) { return a->jobs > b->jobs; });
-  targets_.clear();
   uint64_t covered = 0;
-  for (const Asked* asked : by_jobs) {
-    if (covered * 100 >= jobs_ * 95 || targets_.size() == kTargetsMost) break;
-    covered += asked->jobs;
-    Target target{asked->gpus, asked->milli, asked->cpu, kAnyType, static_cast<int64_t>(asked->jobs)};
-    if (!asked->type.empty()) {
-      for (TypeIndex type = 0; type < capacity.types(); ++type) {
-        if (capacity.type_name(type) == asked->type) target.type = type;
-      }
-    }
-    targets_.push_back(target);
+  size_t targets = 0;
+  while (targets < by_jobs.size() && targets < kTargetsMost && covered * 100 < jobs_ * 95)
+    covered += by_jobs[targets++]->jobs;
+  mixes_.assign(targets == 0 ? 0 : std::max<size_t>(capacity.types(), 1), Mix{});
+  for (size_t i = 0; i < targets; ++i) {
+    const auto jobs = static_cast<int64_t>(by_jobs[i]->jobs);
+    add_target(*by_jobs[i], scale_down(jobs, kWhole, static_cast<int64_t>(covered)), capacity);
   }
-  for (Target& target : targets_)
-    target.weight = scale_down(target.weight, kWhole, static_cast<int64_t>(std::max<uint64_t>(covered, 1)));
+  for (Mix& mix : mixes_) {
+    std::sort(mix.steps.begin(), mix.steps.end(), [](const Step& a, const Step& b) {
+      return std::pair(a.milli, a.gpus) < std::pair(b.milli, b.gpus);
+    });
+    for (Step& step : mix.steps) {
+      std::sort(step.by_cpu.begin(), step.by_cpu.end());
+      for (size_t i = 1; i < step.by_cpu.size(); ++i) step.by_cpu[i].second += step.by_cpu[i - 1].second;
+    }
+  }
+}
+
+void Scores::add_target(const Asked& asked, int64_t weight, const Capacity& capacity) {
+  for (TypeIndex type = 0; type < mixes_.size(); ++type) {
+    Mix& mix = mixes_[type];
+    const bool runs_here =
+        asked.gpus > 0 && type < capacity.types() && accepts_type(asked.type, capacity.type_name(type));
+    if (!runs_here) {
+      mix.elsewhere += weight;
+      continue;
+    }
+    auto step = std::find_if(mix.steps.begin(), mix.steps.end(), [&](const Step& each) {
+      return each.milli == asked.milli && each.gpus == asked.gpus;
+    });
+    if (step == mix.steps.end()) {
+      mix.steps.push_back({asked.milli, asked.gpus, 0, {}});
+      step = mix.steps.end() - 1;
+    }
+    step->weight += weight;
+    step->by_cpu.push_back({asked.cpu, weight});
+  }
 }
 
 // Pressure of a type: what is asked for by its name, when all that is asked for fills the cluster, over what
-// there is of it.
+// there is of it. What would do with one of several types asks for each in proportion to what there is.
 void Scores::set_prices(const Capacity& capacity) {
   prices_.assign(capacity.types(), 0);
   int64_t gpus = 0;
@@ -95,8 +119,14 @@ void Scores::set_prices(const Capacity& capacity) {
   for (const Asked& asked : asked_) {
     const int64_t milli = asked.milli * int64_t{asked.gpus} * static_cast<int64_t>(asked.jobs);
     asked_in_all += milli;
+    if (asked.type.empty()) continue;
+    int64_t that_would_do = 0;
     for (TypeIndex type = 0; type < capacity.types(); ++type) {
-      if (capacity.type_name(type) == asked.type) asked_by_name[type] += milli;
+      if (accepts_type(asked.type, capacity.type_name(type))) that_would_do += of_type[type];
+    }
+    for (TypeIndex type = 0; type < capacity.types(); ++type) {
+      if (that_would_do > 0 && accepts_type(asked.type, capacity.type_name(type)))
+        asked_by_name[type] += scale_down(milli, of_type[type], that_would_do);
     }
   }
   for (TypeIndex type = 0; type < capacity.types(); ++type) {
@@ -107,89 +137,108 @@ void Scores::set_prices(const Capacity& capacity) {
 }
 
 int Scores::price(const Shape& shape, TypeIndex type) const {
-  return shape.type.empty() && type < prices_.size() ? prices_[type] : 0;
+  if (type >= prices_.size()) return 0;
+  if (shape.type.empty()) return prices_[type];
+  return shape.type.find('|') == std::string::npos ? 0 : prices_[type] / 2;
 }
 
-int64_t Scores::fragmentation(const int64_t* residues, const TypeIndex* types, size_t gpus,
-                              int64_t cpu) const {
-  int64_t idle = 0;
-  for (size_t g = 0; g < gpus; ++g) idle += residues[g];
-  int64_t sum = 0;
-  for (const Target& target : targets_) {
-    uint32_t taking = 0;
-    int64_t too_small = 0;
-    for (size_t g = 0; g < gpus; ++g) {
-      const bool of_type = target.type == kAnyType || types[g] == target.type;
-      if (of_type && residues[g] >= target.milli) {
-        ++taking;
-      } else {
-        too_small += residues[g];
+struct Scores::Residues {
+  TypeIndex type = 0;
+  size_t gpus = 0;
+  int64_t idle = 0;                          // their sum
+  std::array<int64_t, kGpusScored> milli{};  // ascending
+
+  void change(int64_t from, int64_t to) {
+    const auto end = milli.begin() + static_cast<std::ptrdiff_t>(gpus);
+    auto at = static_cast<size_t>(std::lower_bound(milli.begin(), end, from) - milli.begin());
+    if (at == gpus) return;  // of one that is not scored
+    for (; at > 0 && milli[at - 1] > to; --at) milli[at] = milli[at - 1];
+    milli[at] = to;
+    idle += to - from;
+  }
+};
+
+Scores::Residues Scores::residues_of(const NodeRoom& room) {
+  Residues residues;
+  for (const GpuRoom& gpu : room.gpus) {
+    if (!gpu.takes_work() || residues.gpus == kGpusScored) continue;
+    residues.type = gpu.type;
+    const int64_t left = gpu.whole ? 0 : gpu.compute_free.count();
+    size_t at = residues.gpus++;
+    for (; at > 0 && residues.milli[at - 1] > left; --at) residues.milli[at] = residues.milli[at - 1];
+    residues.milli[at] = left;
+    residues.idle += left;
+  }
+  return residues;
+}
+
+int64_t Scores::fragmentation(const Residues& residues, int64_t cpu) const {
+  const Mix& mix = mixes_[std::min<size_t>(residues.type, mixes_.size() - 1)];
+  int64_t sum = mix.elsewhere * residues.idle;
+  size_t too_few = 0;  // GPUs with less than the step's part
+  int64_t too_small = 0;
+  for (const Step& step : mix.steps) {
+    for (; too_few < residues.gpus && residues.milli[too_few] < step.milli; ++too_few)
+      too_small += residues.milli[too_few];
+    int64_t hosted = 0;
+    if (residues.gpus - too_few >= step.gpus) {
+      for (const auto& [asked, weight] : step.by_cpu) {
+        if (asked > cpu) break;
+        hosted = weight;
       }
     }
-    const bool hosts = target.gpus > 0 && taking >= target.gpus && cpu >= target.cpu;
-    sum += target.weight * (hosts ? too_small : idle);
+    sum += hosted * too_small + (step.weight - hosted) * residues.idle;
   }
   return sum;
 }
 
-int Scores::of_gpu(const Shape& shape, const NodeRoom& room, size_t wanted) const {
-  if (targets_.empty()) return kNeutral;
-  std::array<int64_t, kGpusScored> residues{};
-  std::array<TypeIndex, kGpusScored> types{};
-  size_t gpus = 0;
-  size_t at = kGpusScored;
-  for (size_t g = 0; g < room.gpus.size() && gpus < kGpusScored; ++g) {
+template <class Visit>
+void Scores::visit_gpus(const Shape& shape, TypeIndex type, const NodeRoom& room, Visit visit) const {
+  const int64_t cpu = room.cpu_free.count();
+  const Residues before = residues_of(room);
+  const int64_t broken_before = fragmentation(before, cpu);
+  int64_t scored = -1;  // what the last one had left: another with as much is scored alike
+  int points = kNeutral;
+  for (size_t g = 0; g < room.gpus.size(); ++g) {
     const GpuRoom& gpu = room.gpus[g];
-    if (!gpu.takes_work()) continue;
-    if (g == wanted) at = gpus;
-    types[gpus] = gpu.type;
-    residues[gpus++] = gpu.whole ? 0 : gpu.compute_free.count();
+    if (gpu.type != type || gpu.whole || !gpu.takes_work()) continue;
+    const auto slice = slice_on(shape, gpu);
+    if (!slice || gpu.compute_free < slice->compute || gpu.memory_free < slice->memory) continue;
+    const int64_t left = gpu.compute_free.count();
+    if (left != scored) {
+      Residues after = before;
+      after.change(left, left - slice->compute.count());
+      points = logistic_percent((broken_before - fragmentation(after, cpu - shape.cpu)) / kWhole);
+      scored = left;
+    }
+    visit(g, points);
   }
-  if (at == kGpusScored) return kNeutral;
-  const int64_t before = fragmentation(residues.data(), types.data(), gpus, room.cpu_free.count());
-  const auto slice = slice_on(shape, room.gpus[wanted]);
-  residues[at] -= slice ? slice->compute.count() : 0;
-  const int64_t after = fragmentation(residues.data(), types.data(), gpus, room.cpu_free.count() - shape.cpu);
-  return logistic_percent((before - after) / kWhole);
 }
 
 int Scores::of_node(const Shape& shape, TypeIndex type, const NodeRoom& room) const {
-  if (targets_.empty()) return kNeutral;
-  if (shape.kind != SliceKind::whole && shape.gpu_count > 0) {
-    int best = 0;
-    for (size_t g = 0; g < room.gpus.size(); ++g) {
-      const GpuRoom& gpu = room.gpus[g];
-      if (gpu.type != type || gpu.whole || !gpu.takes_work()) continue;
-      const auto slice = slice_on(shape, gpu);
-      if (!slice || gpu.compute_free < slice->compute || gpu.memory_free < slice->memory) continue;
-      best = std::max(best, of_gpu(shape, room, g));
-    }
-    return best;
+  if (mixes_.empty()) return kNeutral;
+  const int64_t cpu = room.cpu_free.count();
+  if (shape.kind == SliceKind::whole || shape.gpu_count == 0) {
+    const Residues before = residues_of(room);
+    Residues after = before;
+    for (uint32_t i = 0; i < shape.gpu_count; ++i) after.change(kWholeGpu.count(), 0);
+    return logistic_percent((fragmentation(before, cpu) - fragmentation(after, cpu - shape.cpu)) / kWhole);
   }
-  std::array<int64_t, kGpusScored> residues{};
-  std::array<TypeIndex, kGpusScored> types{};
-  size_t gpus = 0;
-  for (size_t g = 0; g < room.gpus.size() && gpus < kGpusScored; ++g) {
-    const GpuRoom& gpu = room.gpus[g];
-    if (!gpu.takes_work()) continue;
-    types[gpus] = gpu.type;
-    residues[gpus++] = gpu.whole ? 0 : gpu.compute_free.count();
-  }
-  const int64_t before = fragmentation(residues.data(), types.data(), gpus, room.cpu_free.count());
-  uint32_t left = shape.gpu_count;
-  for (size_t g = 0; g < gpus && left > 0; ++g) {
-    if (types[g] != type || residues[g] != kWholeGpu.count()) continue;
-    residues[g] = 0;
-    --left;
-  }
-  const int64_t after = fragmentation(residues.data(), types.data(), gpus, room.cpu_free.count() - shape.cpu);
-  return logistic_percent((before - after) / kWhole);
+  int best = 0;
+  visit_gpus(shape, type, room, [&](size_t, int points) { best = std::max(best, points); });
+  return best;
+}
+
+std::vector<int> Scores::of_gpus(const Shape& shape, TypeIndex type, const NodeRoom& room) const {
+  std::vector<int> points(room.gpus.size(), kNeutral);
+  if (!mixes_.empty()) visit_gpus(shape, type, room, [&](size_t g, int of_gpu) { points[g] = of_gpu; });
+  return points;
 }
 
 void Scores::add_to(StateHash& hash) const {
   hash.add(jobs_);
   hash.add(jobs_at_last_choice_);
-  hash.add(uint64_t{targets_.size()});
+  hash.add(uint64_t{mixes_.size()});
   for (const Asked& asked : asked_) {
     hash.add(uint64_t{asked.gpus});
     hash.add(asked.milli);

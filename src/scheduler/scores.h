@@ -30,9 +30,9 @@ class Scores {
 
   // Of one task of the shape on the node, at best; kNeutral where nothing was learned. The task fits.
   int of_node(const Shape& shape, TypeIndex type, const NodeRoom& room) const;
-  // Of one fraction on GPU `g` of the node.
-  int of_gpu(const Shape& shape, const NodeRoom& room, size_t g) const;
-  // To be taken off the score of a shape that does not ask for the type by name.
+  // Of one fraction on each GPU of the node.
+  std::vector<int> of_gpus(const Shape& shape, TypeIndex type, const NodeRoom& room) const;
+  // To be taken off the score of a shape that does not insist on the type: half for one of several.
   int price(const Shape& shape, TypeIndex type) const;
   // Rises when scores change other than by a change of the node.
   uint32_t version() const { return version_; }
@@ -47,25 +47,35 @@ class Scores {
     std::string type;
     uint64_t jobs = 0;
   };
-  struct Target {
-    uint32_t gpus = 0;
+  // The mix as a GPU type sees it: requests for the same number and part of GPUs together, by part.
+  struct Step {
     int64_t milli = 0;
-    int64_t cpu = 0;
-    TypeIndex type = kAnyType;
+    uint32_t gpus = 0;
     int64_t weight = 0;  // of all, in 1/1024
+    // Processors that they ask for, ascending, each with the weight of those that ask for as much or less.
+    std::vector<std::pair<int64_t, int64_t>> by_cpu;
   };
-  static constexpr TypeIndex kAnyType = UINT16_MAX;
+  struct Mix {
+    int64_t elsewhere = 0;  // weight of what does not run on the type
+    std::vector<Step> steps;
+  };
+  // What a node has left, as scores see it: all its GPUs are of one type.
+  struct Residues;
 
-  int64_t fragmentation(const int64_t* residues, const TypeIndex* types, size_t gpus, int64_t cpu) const;
+  template <class Visit>
+  void visit_gpus(const Shape& shape, TypeIndex type, const NodeRoom& room, Visit visit) const;
+  static Residues residues_of(const NodeRoom& room);
+  int64_t fragmentation(const Residues& residues, int64_t cpu) const;
   void choose_targets(const Capacity& capacity);
+  void add_target(const Asked& asked, int64_t weight, const Capacity& capacity);
   void set_prices(const Capacity& capacity);
 
   std::vector<Asked> asked_;  // in the order in which they were first asked for
   uint64_t jobs_ = 0;
   uint64_t jobs_at_last_choice_ = 0;
   uint64_t machine_at_last_choice_ = 0;
-  std::vector<Target> targets_;
-  std::vector<int> prices_;  // by type
+  std::vector<Mix> mixes_;   // by type; empty: nothing was learned
+  std::vector<int> prices_;  // by type, for those who would do with any
   uint32_t version_ = 0;
 };
 

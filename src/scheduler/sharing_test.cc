@@ -252,6 +252,31 @@ TEST(Fractions, FillSharedGpusOfTheirUserAndRecordWhatTheyTake) {
   EXPECT_EQ(share_of(world, "default/bob").used, MilliGpu(600));
 }
 
+// Two tasks on the same pair of GPUs would leave the third task one GPU short.
+TEST(Fractions, OfAGangAreSpreadSoThatAllOfItFits) {
+  World world;
+  world.add_node(3);
+  const JobId gang = world.submit({.gpus = 2, .milli = 400, .tasks_min = 3});
+  ASSERT_TRUE(world.started(gang));
+  EXPECT_EQ(world.last<Start>().size(), 3u);
+}
+
+// On the type that it asks for it is charged most of a GPU, so the limit refuses it at the door.
+TEST(Fractions, AreChargedByTheTypeThatTheyAskFor) {
+  Policy policy;
+  QueuePolicy queue;
+  queue.path = "small";
+  queue.limit = MilliGpu(500);
+  policy.queues.push_back(queue);
+  World world(policy);
+  world.add_node(1, "h100-80", 80'000);
+  world.add_node(1, "t4", 15'000);
+  Request request{.queue = "small", .gpu_memory = 12'000};
+  EXPECT_TRUE(world.scheduler.check(spec_of(request), {}));
+  request.type = "t4";
+  EXPECT_FALSE(world.scheduler.check(spec_of(request), {}));
+}
+
 TEST(Fractions, OfDifferentUsersMeetWhenThePolicySaysSo) {
   Policy policy;
   policy.users_share_gpu = true;

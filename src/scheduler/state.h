@@ -18,6 +18,7 @@
 #include "model/event.h"
 #include "scheduler/capacity.h"
 #include "scheduler/release_times.h"
+#include "scheduler/reservation_memory.h"
 #include "scheduler/waiting.h"
 
 namespace tranche::scheduler {
@@ -237,6 +238,10 @@ struct State {
   EndedJobs ended;
   Time wake;  // the armed timer; unset: none
 
+  // Running preemptible jobs in the order in which they started; some that have gone, or started again.
+  std::vector<std::pair<Time, JobId>> started;
+  size_t started_from = 0;  // of it: those before have gone
+
   // Jobs that this event may have brought to a turn: an end, a requeue, a stop. Empty between steps.
   std::set<JobId> attention;
   // Counts jobs that became ready; not part of the digest.
@@ -245,6 +250,7 @@ struct State {
   // What is known about room (waiting.h) is not: after a restart, a change of policy or the end of a claim.
   bool know_nothing = true;
   mutable ReleaseTimes release_times;
+  ReservationMemory reservations;
   IdleMachine idle_machine;
 
   void take_in(const Event& event);
@@ -268,6 +274,8 @@ struct State {
   std::vector<TaskKey> tasks_on(GpuId gpu) const;
   // The order in which groups are promised room: see backfill.h.
   int64_t aged(const Job& job) const;
+  // When the preemptible job started that has run for longest; none runs: nothing.
+  std::optional<Time> longest_running();
   // When the job's tasks are gone at the latest, by its limit and grace.
   static Time latest_end(const Job& job);
   static Time latest_end(const JobSpec& spec, Time start);
@@ -275,6 +283,9 @@ struct State {
   // --- parts of the above, by file ---
   // ingest.cc: what users and the world do
   void submit(const JobSubmitted& event);
+  void cancel(const JobCancelled& event);
+  void hold(const JobHeld& event);
+  void release(const JobReleased& event);
   void update(const JobUpdated& event);
   void wait_until_begin(Job& job, Time begin);
   void take_in_policy(const PolicyChanged& event);
@@ -298,6 +309,8 @@ struct State {
   void regroup_all();
   void enter_running(Job& job);
   void leave_running(Job& job);
+  void note_start(const Job& job);
+  bool stands(const std::pair<Time, JobId>& start) const;
   void stop_staying(Holding& holding);
   void begin_to_leave(const TaskKey& key);
   void pass_begin_times();

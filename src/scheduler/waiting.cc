@@ -9,9 +9,32 @@ namespace {
 
 constexpr size_t kGapMost = 64;  // taken ids at the front of a line before it is moved up
 
+// Scores by node that shapes without jobs may keep, and shapes that may in any case.
+constexpr size_t kScoresLaidAside = size_t{1} << 20;
+constexpr size_t kShapesLaidAside = 16;
+constexpr size_t kTouchedMost = 256;
+
 HeadKey head_of(const Group& group) { return head_key(group.key, group.jobs.front()); }
 
+Gate gate_of(const Shape& shape) {
+  return {shape.cpu, shape.host_memory, shape.compute, shape.gpu_count, shape.kind == SliceKind::whole};
+}
+
 }  // namespace
+
+Offer offer_of(const Capacity& capacity, NodeIndex node) {
+  const NodeRoom& room = capacity.at(node);
+  Offer offer{node, room.cpu_free.count(), room.memory_free.count(), 0, 0};
+  for (const GpuRoom& gpu : room.gpus) {
+    if (!gpu.takes_work()) continue;
+    if (gpu.is_idle()) {
+      ++offer.idle;
+    } else if (!gpu.whole) {
+      offer.compute = std::max(offer.compute, gpu.compute_free.count());
+    }
+  }
+  return offer;
+}
 
 void JobLine::insert(JobId id) {
   if (empty() || ids_.back() < id) {
@@ -46,35 +69,59 @@ uint64_t Waiting::KeyHash::operator()(const GroupKey& key) const {
 ShapeId Waiting::intern(const Shape& shape, const Capacity& capacity) {
   ShapeKey key{shape.hash(), 0};
   while (const auto found = shape_index_.find(key)) {
-    if (shapes_[*found].shape == shape) return *found;
+    if (shapes_[*found].shape == shape) {
+      if (shapes_[*found].groups == 0) {
+        std::erase(laid_aside_, *found);
+        refresh_shape(*found, capacity);
+        live_shapes_.insert(*found);
+      }
+      return *found;
+    }
     ++key.nth;
   }
+  nodes_ = capacity.nodes().size();
   ShapeId id = static_cast<ShapeId>(shapes_.size());
   if (free_shapes_.empty()) {
     shapes_.emplace_back();
+    gates_.emplace_back();
   } else {
     id = free_shapes_.back();
     free_shapes_.pop_back();
   }
   ShapeRecord& record = shapes_[id];
   record.shape = shape;
-  record.choices = choices_for(shape, capacity);
-  record.charge = charge_at_least(shape, capacity, shape.tasks_min);
-  record.machine_version = capacity.machine_version();
+  gates_[id] = gate_of(shape);
+  refresh_shape(id, capacity);
   shape_index_.insert(key, id);
   live_shapes_.insert(id);
   return id;
 }
 
 void Waiting::refresh_shapes(const Capacity& capacity) {
-  for (uint32_t id = live_shapes_.next(0); id != BitSet::kNone; id = live_shapes_.next(id + 1)) {
-    ShapeRecord& record = shapes_[id];
-    if (record.machine_version == capacity.machine_version()) continue;
-    record.choices = choices_for(record.shape, capacity);
-    record.charge = charge_at_least(record.shape, capacity, record.shape.tasks_min);
-    record.machine_version = capacity.machine_version();
-    record.cache.clear();
-  }
+  for (uint32_t id = live_shapes_.next(0); id != BitSet::kNone; id = live_shapes_.next(id + 1))
+    refresh_shape(id, capacity);
+}
+
+void Waiting::refresh_shape(ShapeId id, const Capacity& capacity) {
+  ShapeRecord& record = shapes_[id];
+  if (record.machine_version == capacity.machine_version()) return;
+  record.choices = choices_for(record.shape, capacity);
+  record.charge = charge_at_least(record.shape, capacity, record.shape.tasks_min);
+  record.machine_version = capacity.machine_version();
+  record.cache.clear();
+}
+
+// Its scores are worth keeping: the next job like it may come soon.
+void Waiting::lay_aside(ShapeId id) {
+  live_shapes_.erase(id);
+  closed_.erase(id);
+  held_back_.erase(id);
+  shapes_[id].held_from = INT64_MAX;
+  laid_aside_.push_back(id);
+  const size_t most = std::max(kShapesLaidAside, kScoresLaidAside / std::max<size_t>(nodes_, 1));
+  if (laid_aside_.size() <= most) return;
+  forget_shape(laid_aside_.front());
+  laid_aside_.erase(laid_aside_.begin());
 }
 
 void Waiting::forget_shape(ShapeId id) {
@@ -89,9 +136,6 @@ void Waiting::forget_shape(ShapeId id) {
     ++key.nth;
   }
   shapes_[id] = ShapeRecord{};
-  live_shapes_.erase(id);
-  closed_.erase(id);
-  held_back_.erase(id);
   free_shapes_.push_back(id);
 }
 
@@ -108,7 +152,7 @@ ClassId Waiting::class_for(ShapeId shape, int64_t duration) {
   }
   classes_[id] = {shape, duration, 0};
   shapes_[shape].classes.push_back(id);
-  if (!closed_.contains(shape)) open_.insert(id);
+  if (!closed_.contains(shape) && duration < shapes_[shape].held_from) open_.insert(id);
   return id;
 }
 
@@ -164,7 +208,7 @@ void Waiting::take_job(Group& group, GroupId id, JobId job, QueueTree& queues) {
 void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {
   if (group.parked == Parked::no) {
     queues.hide_class(group.key.queue, group.job_class);
-    shapes_[group.key.shape].by_age.erase(group.age);
+    remove_age(group.key.shape, group.age);
   } else {
     parked_.erase(parking(group, id));
   }
@@ -175,20 +219,45 @@ void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {
     open_.erase(group.job_class);
     free_classes_.push_back(group.job_class);
   }
-  if (--shape.groups == 0) forget_shape(group.key.shape);
+  if (--shape.groups == 0) lay_aside(group.key.shape);
   group.jobs = JobLine{};
   free_groups_.push_back(id);
   --groups_in_use_;
 }
 
-void Waiting::set_age(Group& group, std::tuple<int64_t, JobId, GroupId> age) {
+void Waiting::set_age(Group& group, const AgeKey& age) {
   if (group.age == age) return;
-  auto& by_age = shapes_[group.key.shape].by_age;
   if (group.parked == Parked::no) {
-    by_age.erase(group.age);
-    by_age.insert(age);
+    remove_age(group.key.shape, group.age);
+    add_age(group.key.shape, age);
   }
   group.age = age;
+}
+
+void Waiting::add_age(ShapeId shape, const AgeKey& age) {
+  if (shapes_[shape].by_age.insert(age).second) touch(shape);
+}
+
+void Waiting::remove_age(ShapeId shape, const AgeKey& age) {
+  if (shapes_[shape].by_age.erase(age) > 0 && age <= watched_to_) touch(shape);
+}
+
+void Waiting::touch(ShapeId shape) {
+  const bool is_last = !shapes_touched_.empty() && shapes_touched_.back() == shape;
+  if (!is_last && shapes_touched_.size() <= kTouchedMost) shapes_touched_.push_back(shape);
+}
+
+void Waiting::watch_ages(const AgeKey& furthest) {
+  watched_to_ = furthest;
+  shapes_touched_.clear();
+}
+
+std::optional<std::vector<ShapeId>> Waiting::shapes_touched() const {
+  if (shapes_touched_.size() > kTouchedMost) return std::nullopt;
+  std::vector<ShapeId> shapes = shapes_touched_;
+  std::sort(shapes.begin(), shapes.end());
+  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
+  return shapes;
 }
 
 void Waiting::park(GroupId id, Parked why, QueueIndex bound, QueueTree& queues) {
@@ -197,7 +266,7 @@ void Waiting::park(GroupId id, Parked why, QueueIndex bound, QueueTree& queues) 
   group.parked = why;
   group.parked_at = bound;
   queues.hide_class(group.key.queue, group.job_class);
-  shapes_[group.key.shape].by_age.erase(group.age);
+  remove_age(group.key.shape, group.age);
   parked_.insert(parking(group, id));
 }
 
@@ -213,7 +282,7 @@ void Waiting::unpark(GroupId id, QueueTree& queues) {
   parked_.erase(parking(group, id));
   group.parked = Parked::no;
   queues.show_class(group.key.queue, group.job_class);
-  shapes_[group.key.shape].by_age.insert(group.age);
+  add_age(group.key.shape, group.age);
 }
 
 void Waiting::unpark_where(Parked why, uint64_t where, QueueTree& queues) {
@@ -240,11 +309,8 @@ void Waiting::unpark_all(QueueTree& queues) {
 }
 
 void Waiting::open_all() {
-  for (uint32_t id = live_shapes_.next(0); id != BitSet::kNone; id = live_shapes_.next(id + 1)) {
-    for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
-    closed_.erase(id);
-    held_back_.erase(id);
-  }
+  for (uint32_t id = live_shapes_.next(0); id != BitSet::kNone; id = live_shapes_.next(id + 1))
+    open_shape(id);
 }
 
 void Waiting::close_shape(ShapeId id) {
@@ -253,23 +319,33 @@ void Waiting::close_shape(ShapeId id) {
 }
 
 void Waiting::close_longer(ShapeId id, int64_t duration) {
-  for (const ClassId job_class : shapes_[id].classes) {
-    if (classes_[job_class].duration >= duration) open_.erase(job_class);
-  }
+  shapes_[id].held_from = std::min(shapes_[id].held_from, duration);
   held_back_.insert(id);
+  hold_back_again(id);
+}
+
+void Waiting::try_held_back(ShapeId id) {
+  for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
+}
+
+void Waiting::hold_back_again(ShapeId id) {
+  for (const ClassId job_class : shapes_[id].classes) {
+    if (classes_[job_class].duration >= shapes_[id].held_from) open_.erase(job_class);
+  }
 }
 
 void Waiting::open_shape(ShapeId id) {
-  for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
   closed_.erase(id);
   held_back_.erase(id);
+  shapes_[id].held_from = INT64_MAX;
+  for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
 }
 
 void Waiting::open_held_back() {
   for (uint32_t id = held_back_.next(0); id != BitSet::kNone; id = held_back_.next(id + 1)) {
+    if (!closed_.contains(id)) open_shape(id);
     held_back_.erase(id);
-    if (closed_.contains(id)) continue;
-    for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
+    shapes_[id].held_from = INT64_MAX;
   }
 }
 
@@ -278,7 +354,7 @@ size_t Waiting::bytes() const {
                classes_.capacity() * sizeof(DurationClass) + group_index_.bytes() + shape_index_.bytes();
   for (const Group& group : groups_) sum += group.jobs.bytes();
   for (const ShapeRecord& shape : shapes_)
-    sum += shape.cache.bytes() + shape.by_age.size() * (sizeof(std::tuple<int64_t, JobId, GroupId>) + 40);
+    sum += shape.cache.bytes() + shape.by_age.size() * (sizeof(AgeKey) + 40);
   return sum;
 }
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -59,6 +60,9 @@ struct GroupKey {
 // Where a job of the group stands in its queue's order.
 HeadKey head_key(const GroupKey& key, JobId job);
 
+// Where a group stands among those of its shape: State::aged of its first job, that job, itself.
+using AgeKey = std::tuple<int64_t, JobId, GroupId>;
+
 enum class Parked : uint8_t { no, bound, array, claimed, kept_out };
 
 struct Group {
@@ -66,20 +70,45 @@ struct Group {
   ClassId job_class = 0;
   JobLine jobs;
   Parked parked = Parked::no;
-  QueueIndex parked_at = kRootQueue;        // whose bound it is
-  std::tuple<int64_t, JobId, GroupId> age;  // as it stands in ShapeRecord::by_age
+  QueueIndex parked_at = kRootQueue;  // whose bound it is
+  AgeKey age;                         // as it stands in ShapeRecord::by_age
 };
+
+// The least that a node must have for one task of a shape, in a few words that are looked at often.
+struct Gate {
+  int64_t cpu = 0;
+  int64_t host_memory = 0;
+  int64_t compute = 0;  // of a fraction
+  uint32_t gpus = 0;
+  bool whole = false;
+};
+
+// What a node has, for the same.
+struct Offer {
+  NodeIndex node = 0;
+  int64_t cpu = 0;
+  int64_t host_memory = 0;
+  int64_t compute = 0;  // the most that a shared GPU has left
+  uint32_t idle = 0;
+  bool passes(const Gate& gate) const {
+    if (gate.cpu > cpu || gate.host_memory > host_memory) return false;
+    if (gate.gpus == 0) return true;
+    return gate.whole ? idle >= gate.gpus : idle > 0 || (compute > 0 && compute >= gate.compute);
+  }
+};
+Offer offer_of(const Capacity& capacity, NodeIndex node);
 
 struct ShapeRecord {
   Shape shape;
-  uint32_t groups = 0;
+  uint32_t groups = 0;  // zero: kept in case it comes again
   std::vector<ClassId> classes;
   std::vector<TypeChoice> choices;
   MilliGpu charge;                        // at least, for tasks_min tasks
   uint64_t machine_version = UINT64_MAX;  // that the two are of
   mutable ScoreCache cache;
   // Groups that are not parked, the one that has waited longest first (backfill.h).
-  std::set<std::tuple<int64_t, JobId, GroupId>> by_age;
+  std::set<AgeKey> by_age;
+  int64_t held_from = INT64_MAX;  // a reservation has closed the classes that hold what they get so long
 };
 
 struct DurationClass {
@@ -101,7 +130,7 @@ class Waiting {
   const BitSet& live_shapes() const { return live_shapes_; }
   const BitSet& open() const { return open_; }
 
-  // Interns the shape; it is forgotten with its last group.
+  // Interns the shape; some time after its last group has gone it is forgotten.
   ShapeId intern(const Shape& shape, const Capacity& capacity);
   // The group of the key, made if there is none; it must get a job at once.
   GroupId group_for(GroupKey key);
@@ -133,8 +162,20 @@ class Waiting {
   bool is_closed(ShapeId id) const { return closed_.contains(id); }
   const BitSet& closed() const { return closed_; }
   void open_shape(ShapeId id);
+  // Opens all classes of a shape whose longer ones a reservation has closed, until it is held back again.
+  void try_held_back(ShapeId id);
+  void hold_back_again(ShapeId id);
   // Opens what a reservation alone had closed.
   void open_held_back();
+  const BitSet& held_back() const { return held_back_; }
+  const Gate& gate(ShapeId id) const { return gates_[id]; }
+
+  // Shapes of which a group has come, gone or taken another place in the order of age, since that was last
+  // forgotten; of those behind `furthest`, only what comes counts. For whoever keeps what follows from the
+  // order (backfill.h). Unset: too many to tell.
+  void watch_ages(const AgeKey& furthest);
+  std::optional<std::vector<ShapeId>> shapes_touched() const;
+
   // What the machine has changed: brings choices and charges of all shapes up to date.
   void refresh_shapes(const Capacity& capacity);
 
@@ -155,18 +196,26 @@ class Waiting {
 
   void take_job(Group& group, GroupId id, JobId job, QueueTree& queues);
   void retire(Group& group, GroupId id, QueueTree& queues);
-  void set_age(Group& group, std::tuple<int64_t, JobId, GroupId> age);
+  void set_age(Group& group, const AgeKey& age);
+  void add_age(ShapeId shape, const AgeKey& age);
+  void remove_age(ShapeId shape, const AgeKey& age);
+  void touch(ShapeId shape);
   ClassId class_for(ShapeId shape, int64_t duration);
   static std::tuple<Parked, uint64_t, GroupId> parking(const Group& group, GroupId id);
   void unpark(GroupId id, QueueTree& queues);
   void unpark_where(Parked why, uint64_t where, QueueTree& queues);
+  void lay_aside(ShapeId id);
   void forget_shape(ShapeId id);
+  void refresh_shape(ShapeId id, const Capacity& capacity);
 
   std::vector<Group> groups_;
   std::vector<GroupId> free_groups_;
   size_t groups_in_use_ = 0;
   FlatIndex<GroupKey, KeyHash> group_index_;
   std::vector<ShapeRecord> shapes_;
+  std::vector<Gate> gates_;          // of them
+  std::vector<ShapeId> laid_aside_;  // without groups, the longest first
+  size_t nodes_ = 0;                 // of the machine, when a shape was last interned
   std::vector<ShapeId> free_shapes_;
   FlatIndex<ShapeKey, ShapeKeyHash> shape_index_;
   BitSet live_shapes_;
@@ -175,6 +224,8 @@ class Waiting {
   BitSet open_;       // classes
   BitSet closed_;     // shapes without room
   BitSet held_back_;  // shapes some of whose classes a reservation closed
+  AgeKey watched_to_{INT64_MIN, JobId(), 0};
+  std::vector<ShapeId> shapes_touched_;
   std::set<std::tuple<Parked, uint64_t, GroupId>> parked_;  // why, by which queue or array
 };
 

@@ -24,7 +24,8 @@ enum class ArbiterKind : uint16_t {
                       // after the arbiter's restart
   forget_task = 2,    // ForgetTask: the task is over, no process of it is left
   set_limit = 3,      // SetMemoryLimit
-  usage = 4,          // MessageHeader alone -> UsageEntry..., ArbiterReply
+  usage = 4,          // UsageRequest -> UsageEntry..., ArbiterReply
+  set_board = 5,      // SetBoard
   reply = 64,
   usage_entry = 65,
 };
@@ -35,8 +36,13 @@ struct RegisterTask {
   uint32_t uid;
   uint32_t gpu_count;
   MemoryShare gpus[kMaxGpusPerTask];
+  // Second size. What of each limit is promised; 0: all of it. What is beyond is lent while nobody needs it.
+  uint64_t guarantee_bytes[kMaxGpusPerTask];
+  uint32_t held_by_driver;  // 1: the driver holds the limits too, whatever the programs do
+  uint32_t reserved;
 };
-static_assert(sizeof(RegisterTask) == 40 + 24 * kMaxGpusPerTask);
+inline constexpr uint32_t kRegisterTaskFirstSize = 40 + 24 * kMaxGpusPerTask;
+static_assert(sizeof(RegisterTask) == kRegisterTaskFirstSize + 8 * kMaxGpusPerTask + 8);
 
 struct ForgetTask {
   MessageHeader header;
@@ -53,6 +59,28 @@ struct SetMemoryLimit {
 };
 static_assert(sizeof(SetMemoryLimit) == 56);
 
+// What one GPU has for tasks, from the daemon: memory is lent beyond what is promised only where this is
+// known.
+struct SetBoard {
+  MessageHeader header;
+  uint8_t uuid[16];
+  uint64_t usable_bytes;
+  uint64_t elsewhere_bytes;  // of it, held by processes that are none of the tasks'
+};
+static_assert(sizeof(SetBoard) == 48);
+
+// A page of the ledger: at most kUsagePage entries that come after this task and GPU, in that order. All
+// zero: from the start. A sender takes the last entry of a page for the next question, until a page is not
+// full: more at once would not fit what a socket holds.
+inline constexpr uint32_t kUsagePage = 64;
+struct UsageRequest {
+  MessageHeader header;
+  TaskKey after;
+  uint32_t after_gpu;  // place in the task, as UsageEntry::gpu
+  uint32_t reserved;
+};
+static_assert(sizeof(UsageRequest) == 40);
+
 // One for each task and GPU.
 struct UsageEntry {
   MessageHeader header;
@@ -63,9 +91,14 @@ struct UsageEntry {
   uint64_t granted_bytes;  // that, and what they may take without asking
   uint64_t denied;         // requests refused since the task began
   uint32_t processes;
-  uint32_t reserved;
+  uint32_t gpu;  // place in the task
+  // Second size.
+  uint64_t guarantee_bytes;  // of the limit, promised
+  uint64_t owed_bytes;       // of what it borrows, to be given back: others need what they were promised
+  uint32_t held_by_driver;
+  uint32_t waits;  // requests within the guarantee that had to wait for borrowed memory, since the task began
 };
-static_assert(sizeof(UsageEntry) == 88);
+static_assert(sizeof(UsageEntry) == 112);
 
 struct ArbiterReply {
   MessageHeader header;

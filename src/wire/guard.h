@@ -27,6 +27,10 @@
 // What the guard finds in its mount namespace. Constant: a variable of the environment could name another.
 #define TRANCHE_GUARD_FOLDER "/run/tranche-task"
 #define TRANCHE_GUARD_SOCKET TRANCHE_GUARD_FOLDER "/arbiter"
+// Before the path in the guard's libraries: a copy made for use without root (tranche-courtesy) has another
+// one, written into the file by tranche-guard-fit.
+#define TRANCHE_GUARD_SOCKET_MARK "tranche-guard-socket:"
+enum { TRANCHE_GUARD_SOCKET_ROOM = 108 };  // bytes of a socket's path, its end included
 
 enum {
   TRANCHE_GUARD_VERSION = 1,
@@ -82,7 +86,8 @@ struct tranche_guard_welcome {
 };
 
 // Asks that at least `need_bytes` more may be used; answered 0 when the page has them, ENOMEM when the task's
-// limit does not.
+// limit does not, EAGAIN when they are promised to the task and another one that borrows them has to give
+// them back first: ask again in a moment.
 struct tranche_guard_lease {
   struct tranche_guard_header header;
   uint32_t gpu;  // place in welcome.gpus
@@ -109,6 +114,9 @@ struct tranche_guard_answer {
   uint32_t processes;      // registered, of the task
   uint64_t limit_bytes;    // now: limits change while tasks run
   uint64_t charged_bytes;  // of all processes of the task
+  // Second size. What the task could be given now: limit less charged, or less of it while others need what
+  // a burst borrows.
+  uint64_t available_bytes;
 };
 
 struct tranche_guard_pid_list {

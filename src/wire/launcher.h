@@ -140,6 +140,8 @@ struct StartRequest {
   int32_t limit_signal;
   uint32_t reserved_for_signal;
   uint64_t limit_signal_before_ns;
+  // Fourth size: what of each share is promised; 0: all of it. The rest is lent while nobody needs it.
+  uint64_t guarantee_bytes[kMaxGpusPerTask];
 };
 inline constexpr uint32_t kStartRequestFirstSize = 88 + 4 * kMaxGpusPerTask;
 static_assert(__builtin_offsetof(StartRequest, memory_mib) == 56 &&
@@ -147,7 +149,9 @@ static_assert(__builtin_offsetof(StartRequest, memory_mib) == 56 &&
               __builtin_offsetof(StartRequest, share_count) == kStartRequestFirstSize);
 static_assert(__builtin_offsetof(StartRequest, limit_signal) ==
               kStartRequestFirstSize + 8 + 24 * kMaxGpusPerTask);
-static_assert(sizeof(StartRequest) == kStartRequestFirstSize + 24 + 24 * kMaxGpusPerTask);
+static_assert(__builtin_offsetof(StartRequest, guarantee_bytes) ==
+              kStartRequestFirstSize + 24 + 24 * kMaxGpusPerTask);
+static_assert(sizeof(StartRequest) == kStartRequestFirstSize + 24 + 32 * kMaxGpusPerTask);
 
 // Go, Freeze, Thaw, Forget, Attach.
 struct TaskRequest {
@@ -159,6 +163,7 @@ static_assert(sizeof(TaskRequest) == 32);
 enum class SignalScope : uint32_t {
   main_process = 0,  // that process alone
   whole_task = 1,    // every process of the cgroup
+  who_catches = 2,   // those of them that have a handler for it; nobody is ended by it
 };
 
 struct SignalRequest {

@@ -23,10 +23,16 @@ def reasons():
     """function -> why it is not there; a name that ends in * stands for all that begin so"""
     found = {}
     for line in (ROOT / "tests/abi/cuda_missing.txt").read_text(encoding="utf-8").splitlines():
-        if line and not line.startswith("#"):
+        if line and not line.startswith(("#", "refused ")):
             name, reason = line.split(None, 1)
             found[name] = reason
     return found
+
+
+def refused():
+    """function that is there and refuses whatever it is given -> why"""
+    lines = (ROOT / "tests/abi/cuda_missing.txt").read_text(encoding="utf-8").splitlines()
+    return dict(line.split(None, 2)[1:] for line in lines if line.startswith("refused "))
 
 
 def reason_of(name, known):
@@ -48,6 +54,8 @@ def missing(versions):
                 faults.append(f"{name} of CUDA {version} is not exported, and cuda_missing.txt does not say why")
         print(f"CUDA {version}: {len(functions)} functions, {len(functions) - len(absent)} exported,"
               f" {len(absent)} absent with a reason")
+    print(f"{len(refused())} functions are exported and refuse, each with a reason")
+    faults += [f"cuda_missing.txt says that {name} refuses, but it is not exported" for name in set(refused()) - ours]
     faults += [f"cuda_missing.txt speaks of {name}, which is exported or in no header" for name in set(known) - used]
     return faults
 

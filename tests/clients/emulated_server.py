@@ -45,9 +45,10 @@ def boards_of_this_server():
 class Holder:
     """A process with {gpu: MiB} of device memory."""
 
-    def __init__(self, memory, busy=False):
+    def __init__(self, memory, busy=False, copy=False):
         self.memory = memory
-        arguments = [f"{gpu}={mib}" for gpu, mib in memory.items()] + (["--busy"] if busy else [])
+        arguments = [f"{gpu}={mib}" for gpu, mib in memory.items()]
+        arguments += (["--busy"] if busy else []) + (["--copy"] if copy else [])
         self._process = subprocess.Popen(
             [sys.executable, os.path.join(FOLDER, "holder.py"), *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -58,6 +59,12 @@ class Holder:
     @property
     def pid(self):
         return self._process.pid
+
+    def ask(self):
+        """CUDA's result of one more allocation."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
 
     def end(self):
         self._process.stdin.close()
@@ -71,11 +78,11 @@ class Holder:
 
 
 @contextlib.contextmanager
-def holders(*memories, busy=False):
+def holders(*memories, busy=False, copy=False):
     started = []
     try:
         for memory in memories:
-            started.append(Holder(memory, busy))
+            started.append(Holder(memory, busy, copy))
         yield started
     finally:
         for holder in started:

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 """Holds device memory through the CUDA driver API until its standard input closes.
 
-usage: holder.py GPU=MIB [GPU=MIB ...] [--busy]
+usage: holder.py GPU=MIB [GPU=MIB ...] [--busy] [--copy] [--info]
 
 Prints "ready" when it has everything. With --busy its GPUs are at work meanwhile, with a kernel that takes
-as many microseconds as its parameter says. Uses ctypes and nothing else, as any program on the driver API
-might.
+as many microseconds as its parameter says; with --copy the last one is sent its memory's worth of bytes again and
+again; with --info it prints the free and the total MiB that CUDA tells, in place of "ready". A line on standard
+input makes it allocate one MiB more and print CUDA's result. Uses ctypes and nothing else, as any program on the
+driver API might.
 """
 
 import ctypes
+import mmap
+import select
 import sys
 
 MIB = 1 << 20
@@ -36,7 +40,22 @@ class Cuda:
         self.call("cuCtxCreate_v2", ctypes.byref(context), ctypes.c_uint(0), device)
 
     def allocate(self, mib):
-        self.call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(mib * MIB))
+        address = ctypes.c_uint64()
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(mib * MIB))
+        return address
+
+    def try_to_allocate(self):
+        return self._library.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(MIB))
+
+    def memory_mib(self):
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value // MIB, total.value // MIB
+
+    def copy_until_input(self, address, mib):
+        source = (ctypes.c_char * (mib * MIB)).from_buffer(mmap.mmap(-1, mib * MIB))
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            self.call("cuMemcpyHtoD_v2", address, ctypes.byref(source), ctypes.c_size_t(mib * MIB))
 
     def launch_busy_kernel(self):
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -51,11 +70,14 @@ def main():
     cuda = Cuda()
     for gpu, mib in (argument.split("=") for argument in sys.argv[1:] if "=" in argument):
         cuda.make_context(int(gpu))
-        cuda.allocate(int(mib))
+        address = cuda.allocate(int(mib))
         if "--busy" in sys.argv:
             cuda.launch_busy_kernel()
-    print("ready", flush=True)
-    sys.stdin.read()
+    print(*cuda.memory_mib() if "--info" in sys.argv else ["ready"], flush=True)
+    if "--copy" in sys.argv:
+        cuda.copy_until_input(address, int(mib))
+    for _ in sys.stdin:
+        print(cuda.try_to_allocate(), flush=True)
 
 
 main()

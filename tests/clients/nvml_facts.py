@@ -117,17 +117,31 @@ NOT_SUPPORTED = [
     (everywhere, "the host's memory is not one with the GPU's", "NumaNodeId"),
 ]
 
-# Functions of features that docs/emulator.md names as not modelled: they answer "not supported" everywhere.
-NOT_MODELLED = """
-APIRestriction AdaptiveClockInfoStatus AdaptiveTgpModeInfo_v1 ApplicationsClock AutoBoostedClocksEnabled
-BBXTimeData_v1 BankRemapperStatus_v1 BoardPartNumber C2cModeInfoV C2cModeInfoV1 ClkMonStatus ClockOffsets CoolerInfo
-DefaultApplicationsClock DramEncryptionMode CurrentDramEncryptionMode PendingDramEncryptionMode DynamicPstatesInfo
-EncoderCapacity FanControlPolicy_v2 GpcClkMinMaxVfOffset GpcClkVfOffset GpuFabricInfo_v4 Hostname_v1
-InforomConfigurationChecksum InforomVersion IrqNum LastBBXFlushTime MaxCustomerBoostClock MemClkMinMaxVfOffset
-MemClkVfOffset MinMaxClockOfPState NvLinkInfo NvLinkTelemetrySamples_v1 NvLinkUtilizationControl
-NvLinkUtilizationCounter NvlinkBwMode NvlinkSupportedBwModes PlatformInfo PowerMizerMode_v1 RemappedRows_v2
-SramEccErrorStatus SramUniqueUncorrectedEccErrorCounts ThermalSettings UnrepairableMemoryFlag_v1 ViolationStatus
-""".split()
+# Functions of features that docs/emulator.md names as not modelled: they answer "not supported" everywhere. Why, and
+# which.
+NOT_MODELLED_BECAUSE = {
+    "clocks of applications and automatic boost are deprecated, and no board here lets them be set":
+        "APIRestriction ApplicationsClock AutoBoostedClocksEnabled DefaultApplicationsClock MaxCustomerBoostClock",
+    "a clock here is what the model says, with no offset, no voltage and no monitor of its quality":
+        "AdaptiveClockInfoStatus ClkMonStatus ClockOffsets GpcClkMinMaxVfOffset GpcClkVfOffset MemClkMinMaxVfOffset "
+        "MemClkVfOffset PowerMizerMode_v1",
+    "of notebooks": "AdaptiveTgpModeInfo_v1",
+    "the fan follows the temperature, and nobody can hold it": "CoolerInfo FanControlPolicy_v2",
+    "what the InfoROM and its black box hold differs by board and is published for none":
+        "BBXTimeData_v1 BoardPartNumber InforomConfigurationChecksum InforomVersion LastBBXFlushTime",
+    "memory errors are counted for the board, not by bank, SRAM or cause; rows as the first form tells them":
+        "BankRemapperStatus_v1 RemappedRows_v2 SramEccErrorStatus SramUniqueUncorrectedEccErrorCounts "
+        "UnrepairableMemoryFlag_v1",
+    "no board here is one with a Grace CPU": "C2cModeInfoV C2cModeInfoV1",
+    "confidential computing is off": "CurrentDramEncryptionMode DramEncryptionMode PendingDramEncryptionMode",
+    "media engines exist and are idle: what they could do depends on codec and resolution": "EncoderCapacity",
+    "copies between GPUs take the time of memory and are not counted by link; the counters of old links were "
+    "withdrawn by the driver itself": "NvLinkUtilizationControl NvLinkUtilizationCounter",
+    "links have a speed and a state, and no modes of power, bandwidth or telemetry":
+        "GpuFabricInfo_v4 NvLinkInfo NvLinkTelemetrySamples_v1 NvlinkBwMode NvlinkSupportedBwModes",
+    "what a chassis or a hypervisor tells the board": "Hostname_v1 PlatformInfo",
+}
+NOT_MODELLED = " ".join(NOT_MODELLED_BECAUSE.values()).split()
 
 # Their rules are MIG's, which has a test of its own.
 OF_MIG = """
@@ -139,8 +153,9 @@ GpuInstanceProfileInfoV GpuInstanceRemainingCapacity GpuInstances
 
 def expected_error(name, facts, level):
     """Why this board must answer "not supported", or None if it must answer. `name` without nvmlDeviceGet."""
-    if name in NOT_MODELLED:
-        return "not modelled"
+    for why, names in NOT_MODELLED_BECAUSE.items():
+        if name in names.split():
+            return why
     if name == "GspFirmwareVersion" and facts.geforce and level < 570:
         return "GeForce boards run without the GSP until the open kernel modules are the rule"
     for condition, why, names in NOT_SUPPORTED:

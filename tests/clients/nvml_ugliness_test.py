@@ -45,7 +45,10 @@ class Ugliness(unittest.TestCase):
         self.addCleanup(pynvml.nvmlShutdown)
 
 
-@unittest.skipUnless("--driver 615" in OPTIONS, "for the server of release 615")
+UNDER_MPS = "--sharing mps" in OPTIONS
+
+
+@unittest.skipUnless("--driver 615" in OPTIONS and not UNDER_MPS, "for the server of release 615")
 class Release615(Ugliness):
     def test_M42_a_kernel_of_one_thread_reads_as_100_percent(self):
         with holders({index_of("h100-80"): 64}, busy=True):
@@ -172,6 +175,47 @@ class Release615(Ugliness):
             self.assertEqual(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM), 900)
         pynvml.nvmlDeviceResetGpuLockedClocks(handle)
 
+    def throughput(self, counter):
+        return pynvml.nvmlDeviceGetPcieThroughput(board("h100-80"), counter) / 1000  # MB/s
+
+    def test_E54_pcie_throughput_is_what_copies_move_and_the_call_waits_for_20_ms(self):
+        sent, received = pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES
+        began = time.monotonic()
+        self.assertEqual(self.throughput(received), 0)
+        self.assertGreaterEqual(time.monotonic() - began, 0.02)
+        with holders({index_of("h100-80"): 1024}, copy=True):
+            wait_until(lambda: self.throughput(received) > 10_000, "copies to the GPU")
+            self.assertLess(self.throughput(received), 64_000, "no faster than 16 lanes of generation 5")
+            self.assertEqual(self.throughput(sent), 0)
+            self.assertEqual(pynvml.nvmlDeviceGetUtilizationRates(board("h100-80")).gpu, 0, "copy engines copy")
+        wait_until(lambda: self.throughput(received) == 0, "nothing moves any more")
+
+    def test_M42_throttling_is_a_snapshot_in_bits_and_the_truth_in_nanoseconds(self):
+        handle = board("h100-80")
+        power, thermal = pynvml.NVML_PERF_POLICY_POWER, pynvml.NVML_PERF_POLICY_THERMAL
+        emulator = os.environ["TRANCHE_EMULATOR_PROGRAM"]
+        had = {policy: pynvml.nvmlDeviceGetViolationStatus(handle, policy).violationTime for policy in (power, thermal)}
+        subprocess.run([emulator, "fault", "thermal", "--gpu", str(index_of("h100-80"))], check=True)
+        self.assertEqual(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & 0x40, 0x40)
+        subprocess.run([emulator, "fault", "clear", "--gpu", str(index_of("h100-80"))], check=True)
+        self.assertEqual(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle) & 0x40, 0)
+        self.assertGreater(pynvml.nvmlDeviceGetViolationStatus(handle, thermal).violationTime, had[thermal])
+        self.assertEqual(pynvml.nvmlDeviceGetViolationStatus(handle, power).violationTime, had[power])
+        told = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN])[0]
+        self.assertGreater(told.value.ullVal, 0)
+
+    def test_M42_remapped_rows_are_not_told_while_instances_exist(self):
+        handle, gpu = board("h100-80"), str(index_of("h100-80"))
+        emulator = os.environ["TRANCHE_EMULATOR_PROGRAM"]
+        self.assertEqual(pynvml.nvmlDeviceGetRemappedRows(handle), (0, 0, 0, 0))
+        for order in (["on"], ["create", "1g.10gb"]):
+            subprocess.run([emulator, "mig", *order, "--gpu", gpu], check=True, stdout=subprocess.DEVNULL)
+        with self.assertRaises(pynvml.NVMLError_NotSupported):
+            pynvml.nvmlDeviceGetRemappedRows(handle)
+        for order in (["destroy", "all"], ["off"]):
+            subprocess.run([emulator, "mig", *order, "--gpu", gpu], check=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(pynvml.nvmlDeviceGetRemappedRows(handle), (0, 0, 0, 0))
+
     def test_gpm_counts_the_time_between_two_samples_on_hopper_only(self):
         handle = board("h100-80")
         self.assertEqual(pynvml.nvmlGpmQueryDeviceSupport(board("a100-80")).isSupportedDevice, 0)
@@ -191,8 +235,7 @@ class Release615(Ugliness):
         self.assertEqual(request.metrics[1].nvmlReturn, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-@unittest.skipUnless("--driver 615" in OPTIONS, "for the server of release 615")
-class MemoryLimits(Ugliness):
+class LimitedCgroups(Ugliness):
     """Limits of cgroups, E section 1.2."""
 
     def setUp(self):
@@ -200,16 +243,17 @@ class MemoryLimits(Ugliness):
         self.gpu = index_of("h100-80")
         self.handle = board("h100-80")
         self.parent = f"{CGROUP2}/nvml-limits-{os.getpid()}"
-        self.leaf = self.parent + "/leaf"
+        self.leaf, self.other = self.parent + "/leaf", self.parent + "/other"
         try:
             os.mkdir(self.parent)
             os.mkdir(self.leaf)
+            os.mkdir(self.other)
         except OSError as error:
             self.skipTest(f"no cgroup2 can be made here: {error}")
         self.addCleanup(self.remove)
 
     def remove(self):
-        for folder in (self.leaf, self.parent):
+        for folder in (self.leaf, self.other, self.parent):
             self.set_limits(folder, 0, 2**64 - 1)
             wait_until(lambda f=folder: self.try_rmdir(f), "the cgroup is empty")
 
@@ -232,9 +276,9 @@ class MemoryLimits(Ugliness):
         return function(self.handle, ctypes.byref(limits)), limits
 
     @contextlib.contextmanager
-    def holder(self, mib, *command):
+    def holder(self, mib, *command, cgroup=None):
         """A process in the leaf that holds memory; gives what it printed first."""
-        script = f"echo $$ > {self.leaf}/cgroup.procs; exec " + " ".join(
+        script = f"echo $$ > {cgroup or self.leaf}/cgroup.procs; exec " + " ".join(
             command or (sys.executable, os.path.join(FOLDER, "holder.py"), f"{self.gpu}={mib}"))
         with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True,
@@ -242,6 +286,9 @@ class MemoryLimits(Ugliness):
             yield process.stdout.readline().strip()
             process.kill()
 
+
+@unittest.skipUnless("--driver 615" in OPTIONS and not UNDER_MPS, "for the server of release 615")
+class MemoryLimits(LimitedCgroups):
     def test_a_hard_limit_counts_contexts_and_answers_out_of_memory(self):
         self.assertEqual(self.set_limits(self.leaf, 0, 3000 * MIB), pynvml.NVML_SUCCESS)
         with self.holder(2400) as said:
@@ -261,12 +308,31 @@ class MemoryLimits(Ugliness):
         with self.holder(0, sys.executable, "-c", f"'{question}'") as said:
             return int(said) // MIB
 
+    def told_by_cuda(self):
+        """Free and total MiB of a process with a context and 2 MiB of memory."""
+        with self.holder(2, sys.executable, os.path.join(FOLDER, "holder.py"), f"{self.gpu}=2", "--info") as said:
+            return [int(word) for word in said.split()]
+
+    def allocatable_mib(self):
+        """The most that a process with 2 MiB can take on top."""
+        free = self.told_by_cuda()[0]
+        with self.holder(free + 2) as said:
+            self.assertEqual(said, "ready")
+        with self.holder(free + 4) as said:
+            self.assertIn("failed with CUDA error 2", said)
+        return free
+
     def test_a_leaf_limit_is_the_total_that_is_shown_and_a_parent_limit_is_not(self):
         self.set_limits(self.leaf, 0, 30000 * MIB)
         self.assertEqual(self.shown_total(), 30000)
+        self.assertEqual(self.told_by_cuda()[1], 30000)
+        self.assertEqual(self.allocatable_mib(), self.told_by_cuda()[0])
         self.set_limits(self.leaf, 0, 2**64 - 1)
         self.set_limits(self.parent, 0, 48943 * MIB)
         self.assertEqual(self.shown_total(), BOARDS[self.gpu].total_mib)
+        usable = BOARDS[self.gpu].total_mib - BOARDS[self.gpu].reserved_mib
+        self.assertEqual(self.told_by_cuda()[1], usable)
+        self.assertLess(self.told_by_cuda()[0], 48943, "what is free knows the parent")
         with self.holder(49000) as said:
             self.assertIn("failed with CUDA error 2", said)
 
@@ -286,6 +352,27 @@ class MemoryLimits(Ugliness):
         self.assertEqual(self.set_limits(self.leaf, 0, total + 1), pynvml.NVML_ERROR_INVALID_ARGUMENT)
         self.assertEqual(self.set_limits("/tmp", 0, MIB), pynvml.NVML_ERROR_OPERATING_SYSTEM)
         self.assertEqual(self.get_limits(self.leaf)[0], pynvml.NVML_ERROR_NOT_FOUND)
+
+
+@unittest.skipUnless("--driver 615" in OPTIONS and UNDER_MPS, "for the server of release 615 under MPS")
+class SoftLimitsUnderMps(LimitedCgroups):
+    """The vendor's guide to memory partitioning: above a soft limit one borrows, and may be evicted."""
+
+    def test_E12_a_borrower_is_terminated_when_another_needs_what_it_is_guaranteed(self):
+        usable = BOARDS[self.gpu].total_mib - BOARDS[self.gpu].reserved_mib
+        self.set_limits(self.leaf, 30000 * MIB, 2**64 - 1)
+        self.set_limits(self.other, 20000 * MIB, 2**64 - 1)
+        with holders({self.gpu: usable - 20000}) as (borrower,), self.holder(15000, cgroup=self.other) as within:
+            self.assertEqual(within, "ready")
+            with self.holder(31000) as said:
+                self.assertIn("failed with CUDA error 2", said, "more than it is guaranteed evicts nobody")
+            self.assertEqual(borrower.ask(), 0)
+            with self.holder(25000) as said:
+                self.assertEqual(said, "ready", "it needs what it is guaranteed")
+                listed = pynvml.nvmlDeviceGetComputeRunningProcesses(self.handle)
+                self.assertEqual(len(listed), 2, "who is within its own soft limit stays")
+                self.assertNotIn(borrower.pid, [process.pid for process in listed])
+                self.assertEqual(borrower.ask(), 810, "CUDA_ERROR_MPS_CLIENT_TERMINATED")
 
 
 @unittest.skipUnless("--guest vgpu" in OPTIONS, "for a vGPU guest")

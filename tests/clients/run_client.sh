@@ -18,7 +18,8 @@ esac
 
 TRANCHE_TEST_BOARDS=$boards
 TRANCHE_TEST_OPTIONS=$options
-export TRANCHE_TEST_BOARDS TRANCHE_TEST_OPTIONS
+TRANCHE_EMULATOR_PROGRAM=$emulator
+export TRANCHE_TEST_BOARDS TRANCHE_TEST_OPTIONS TRANCHE_EMULATOR_PROGRAM
 for board in $boards; do options="$options --board $board"; done
 # shellcheck disable=SC2086  # the options are words
 exec "$emulator" run $options -- "$@"

@@ -379,6 +379,26 @@ class Verbs(scenario.Scenario):
             self.assertIsInstance(json.loads(out), dict, arguments)
             self.assertEqual(err, "", arguments)
 
+    def test_an_array_is_cancelled_in_one_event(self):
+        array = int(self.tranche("submit", "--parsable", "-a", "1-2000", "-G", "1", *QUIET, "--", "sleep", "600"))
+        wait_until(lambda: self.server.json("alice", "ls", "-s", "running")["jobs"], 20, "a running element")
+        text = self.tranche("cancel", str(array))
+        self.assertRegex(text, rf"^array {array}: \d+ cancelled, \d+ being ended\n$")
+        rows = self.server.journal()
+        cancels = [row for row in rows if row[2] == "job_cancelled" and row[3]["job"] == array]
+        self.assertEqual([row[3]["more"] for row in cancels], [1999])
+        starts = [decision["task"]["job"] for row in rows if row[0] >= cancels[0][0] for decision in row[4]
+                  if decision["kind"] == "start"]
+        self.assertEqual([job for job in starts if array <= job < array + 2000], [])
+        self.tranche("wait", str(array + 1999), code=None)
+        wait_until(lambda: self.server.json("alice", "ls")["jobs"] == [], 30, "the end of all elements")
+        self.tranche("cancel", str(array), code=1)
+        self.assertIn("ended already", self.tranche("cancel", str(array), code=None))
+        # One that has ended is no reason to fail: the others are cancelled all the same.
+        array = int(self.tranche("submit", "--parsable", "-H", "-a", "1-3", *QUIET, "--", "true"))
+        self.tranche("cancel", f"{array}_2")
+        self.assertEqual(self.tranche("cancel", str(array)), f"array {array}: 2 cancelled, 1 had ended already\n")
+
     def test_colour_on_terminals_only(self):
         self.submit("alice", ["-H"], ["true"])
 

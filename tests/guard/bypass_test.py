@@ -1,6 +1,6 @@
-"""Ways around a guard, row by row, each with what is to be expected here: `held`, or `escapes` where only hardware, the
-driver or a watchdog could hold it. A row that turns out otherwise than it says fails, in either direction: docs and
-tiers are written from this table."""
+"""Ways around a guard, row by row (MATRIX), each with what is to be expected: `held`, or `escapes` where only hardware,
+the driver or a watchdog holds. A way that turns out otherwise than it says fails, in either direction. docs/sharing.md has
+the same rows, and this file looks whether it has; what escapes is reported by the watchdog: escapes_test.py."""
 
 import json
 import os
@@ -10,7 +10,9 @@ import sys
 import tempfile
 import unittest
 
-from guarded import EMULATOR, LAB, Guarded
+from guarded import BIN, EMULATOR, LAB, Guarded
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 LIMIT_MIB = 1200
 TAKE = """
@@ -29,16 +31,35 @@ def take(cuda, name="cuMemAlloc_v2"):
     return "escapes"
 """ % LIMIT_MIB
 
-# Not here: rows that need what an emulated server or this machine has not.
-ELSEWHERE = {
-    "static cudart": "the CUDA runtime needs a real driver's private tables",
-    "cuGetExportTable": "the emulator has no private tables; on a real driver they pass untouched",
-    "raw ioctl on /dev/nvidia*": "emulated nodes answer no ioctl; on a real GPU only the watchdog sees it",
-    "Docker-in-Docker, nested pods": "needs a container runtime",
-    "images with an old C library": "Guard.LoadsOnOldSystems; in containers the guard is not in place yet",
+# Every row of the matrix: the tests that try it here and what they expect, or why none can.
+HELD, ESCAPES, REPORTED = "held", "escapes", "reported"
+MATRIX = {
+    "statically linked CUDA runtime": "needs a real driver's private tables; it opens libcuda.so.1, which is tried",
+    "driver by its path, an own copy, another namespace of the loader": [
+        ("the_drivers_file_by_its_full_path", HELD), ("the_link_without_a_number", HELD), ("a_namespace_of_the_loader", HELD),
+        ("dlvsym", HELD), ("the_driver_as_the_next_library", HELD), ("own_copy_of_the_driver", ESCAPES),
+        ("the_driver_under_its_private_name", ESCAPES)],
+    "cuGetProcAddress with every flag and version": [("every_form_that_the_resolver_gives", HELD)],
+    "cuGetExportTable": "the emulator has no private tables; on a real driver they pass untouched, and the watchdog sees more",
+    "the device without libcuda": [("the_device_without_libcuda", ESCAPES)],
+    "environment emptied or rewritten": [
+        ("empty_environment", HELD), ("library_path_of_the_environment", HELD), ("preloaded_driver", HELD),
+        ("settings_that_other_guards_obey", HELD)],
+    "setuid, and static programs": [("secure_execution", HELD), ("the_device_without_libcuda", ESCAPES)],
+    "old C library; mounts undone by root of a container": [("own_mounts", HELD), ("a_fake_arbiter", HELD)],
+    "containers in containers": "needs a container runtime",
+    "graphs, pools, arrays, further contexts": [
+        ("graphs", HELD), ("pools", HELD), ("arrays", HELD), ("further_contexts", HELD)],
+    "virtual memory management": [("virtual_memory", HELD)],
+    "memory of another process": [("memory_of_another_process", HELD)],
+    "managed memory": [("managed_memory", HELD)],
+    "contexts, code, stacks": [("stacks", HELD), ("code", HELD)],
     "NCCL": "needs several real GPUs",
+    "pinned memory of the host": [("pinned_memory_of_the_host", HELD)],
+    "many child processes": [("many_children", HELD), ("a_child_of_fork_has_its_own_account", HELD)],
     "Vulkan, OpenGL, NVENC": "nothing draws on an emulated GPU",
-    "MPS": "no MPS server runs on an emulated GPU",
+    "own copy of the management library": [("own_copy_of_the_management_library", ESCAPES)],
+    "descriptors closed behind the guard": [("closing_every_file", HELD)],
 }
 
 
@@ -50,16 +71,37 @@ class Bypass(unittest.TestCase):
     @classmethod
     def tearDownClass(cls):
         cls.guarded.__exit__()
-        print(f"\n{len(ELSEWHERE)} rows not tried here: " + "; ".join(f"{row} ({why})" for row, why in ELSEWHERE.items()))
+        elsewhere = {row: why for row, why in MATRIX.items() if isinstance(why, str)}
+        ways = [way for row in MATRIX.values() if not isinstance(row, str) for way in row]
+        print(f"\n{len(MATRIX) - len(elsewhere)} rows with {len(ways)} ways: {sum(e == HELD for _, e in ways)} held, "
+              f"{sum(e == ESCAPES for _, e in ways)} escape; {len(elsewhere)} rows not tried here: "
+              + "; ".join(f"{row} ({why})" for row, why in elsewhere.items()))
 
-    def row(self, program, expected="held", command=None, **options):
+    def test_every_row_is_tried_or_says_why_not_and_is_in_the_documentation(self):
+        with open(os.path.join(HERE, "..", "..", "docs", "sharing.md"), encoding="utf-8") as file:
+            page = file.read()
+        for row, ways in MATRIX.items():
+            line = next((line for line in page.splitlines() if line.startswith(f"| {row} |")), None)
+            self.assertIsNotNone(line, f"docs/sharing.md has no row: {row}")
+            if isinstance(ways, str):
+                self.assertIn("not tried", line)
+                continue
+            for way, expected in ways:
+                self.assertTrue(hasattr(self, "test_" + way), way)
+                self.assertIn(REPORTED if expected == ESCAPES and "management" not in row else expected, line, way)
+
+    def expect(self, way):
+        return next(expected for ways in MATRIX.values() if not isinstance(ways, str) for name, expected in ways if name == way)
+
+    def row(self, program, expected=None, command=None, **options):
+        expected = expected or self.expect(self._testMethodName.removeprefix("test_"))
         command = command or [sys.executable, "-c", TAKE + program]
         done = self.guarded.run(command, **options)
         answer = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr
         self.assertEqual(answer, expected, done.stderr)
 
     def test_plain(self):
-        self.row('print(take(ctypes.CDLL("libcuda.so.1")))')
+        self.row('print(take(ctypes.CDLL("libcuda.so.1")))', expected=HELD)
 
     def test_the_link_without_a_number(self):
         self.row('print(take(ctypes.CDLL("libcuda.so")))')
@@ -221,11 +263,11 @@ int main(void) {
 import shutil
 shutil.copy("/run/tranche-task/driver-cuda.so", "/dev/shm/mine.so")
 print(take(ctypes.CDLL("/dev/shm/mine.so")))
-""", expected="escapes")
+""")
 
     def test_the_driver_under_its_private_name(self):
         """Who knows the name, or reads /proc/self/maps, finds it: as above."""
-        self.row('print(take(ctypes.CDLL("libtranche-driver-cuda.so.1")))', expected="escapes")
+        self.row('print(take(ctypes.CDLL("libtranche-driver-cuda.so.1")))')
 
     def test_a_fake_arbiter(self):
         """The socket's folder belongs to root: a job cannot put its own arbiter there."""
@@ -235,6 +277,95 @@ print(take(ctypes.CDLL("/dev/shm/mine.so")))
         command[1:1] = ["--user", "alice"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.stdout.strip(), "held", done.stderr)
+
+    def test_the_device_without_libcuda(self):
+        """A static program that asks the device itself, as others do by ioctl: nothing of the guard's is ever loaded."""
+        self.row("", command=[BIN + "/guard_raw_device", "1500"], stdin=subprocess.DEVNULL)
+
+    def checks(self, *names):
+        """The checks of some of the guard's names (hooks.py), which all must be held: each takes until it is refused."""
+        for name in names:
+            done = self.guarded.run([sys.executable, os.path.join(HERE, "hooks.py"), name],
+                                    env={**os.environ, "LIMIT_MIB": str(LIMIT_MIB)})
+            self.assertEqual((name, done.stdout.strip()), (name, '"held"'), done.stderr)
+
+    def test_graphs(self):
+        self.checks("cuGraphInstantiateWithFlags", "cuGraphInstantiateWithParams", "cuGraphExecDestroy")
+
+    def test_pools(self):
+        self.checks("cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemPoolTrimTo", "cuMemPoolDestroy")
+
+    def test_arrays(self):
+        self.checks("cuArrayCreate_v2", "cuArray3DCreate_v2", "cuMipmappedArrayCreate")
+
+    def test_further_contexts(self):
+        self.checks("cuCtxCreate_v4", "cuDevicePrimaryCtxRetain", "cuGreenCtxCreate", "cuCtxDestroy_v2")
+
+    def test_virtual_memory(self):
+        self.checks("cuMemCreate", "cuMemMap", "cuMemRetainAllocationHandle")
+
+    def test_managed_memory(self):
+        self.checks("cuMemAllocManaged")
+
+    def test_stacks(self):
+        self.checks("cuCtxSetLimit")
+
+    def test_code(self):
+        self.checks("cuModuleLoadData", "cuLibraryLoadData", "cuModuleGetGlobal_v2")
+
+    def test_memory_of_another_process(self):
+        """Two processes of the task have the same 300 MiB: they are charged once, to who made them."""
+        self.row("""
+cuda = ctypes.CDLL("libcuda.so.1")
+def info():
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    return free.value
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 64)]
+context, address = ctypes.c_void_p(), ctypes.c_uint64()
+handle = Handle()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+if len(sys.argv) > 1:
+    handle = Handle.from_buffer_copy(bytes.fromhex(sys.argv[1]))
+    before = info()
+    assert cuda.cuIpcOpenMemHandle_v2(ctypes.byref(address), handle, 1) == 0
+    opened = info()
+    assert cuda.cuIpcCloseMemHandle(address) == 0
+    print("held" if before == opened == info() else f"{before} {opened} {info()}")
+else:
+    cuda.cuCtxDestroy_v2(context)  # room for the other's
+    assert cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(100 << 20)) == 0
+    assert cuda.cuIpcGetMemHandle(ctypes.byref(handle), address) == 0
+    print(subprocess.run([sys.executable, "-c", PROGRAM, bytes(handle).hex()], capture_output=True, text=True).stdout)
+""".replace("PROGRAM", "open('/proc/self/cmdline').read().split(chr(0))[2]"))
+
+    def test_pinned_memory_of_the_host(self):
+        """Counts for the job's memory, which its cgroup holds, and not for its part of the GPU."""
+        self.row("""
+cuda = ctypes.CDLL("libcuda.so.1")
+context, free, total, place = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0) == 0
+def info():
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+    return free.value
+before = info()
+assert cuda.cuMemAllocHost_v2(ctypes.byref(place), ctypes.c_size_t(64 << 20)) == 0
+print("held" if info() == before else f"{before} {info()}")
+""")
+
+    def test_own_copy_of_the_management_library(self):
+        """Sees the whole GPU, and takes none of it."""
+        self.row("""
+import shutil
+shutil.copy("/run/tranche-task/driver-nvml.so", "/dev/shm/nvml.so")
+nvml = ctypes.CDLL("/dev/shm/nvml.so")
+device, memory = ctypes.c_void_p(), (ctypes.c_uint64 * 3)()
+assert nvml.nvmlInit_v2() == 0 and nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+assert nvml.nvmlDeviceGetMemoryInfo(device, memory) == 0
+print("held" if memory[0] == LIMIT else "escapes")
+""")
 
     def test_closing_every_file(self):
         """A program that closes all its descriptors loses the socket; the guard finds it again, and the limit holds."""

@@ -98,8 +98,8 @@ class Guarded:
                   for gpu in range(int(self.board.split(":")[1]))]
         return [BIN + "/tranche-guard-run", "--driver-library-dir", self.driver, *limits, "--", *command]
 
-    def start(self, command, **options):
-        child = subprocess.Popen(self.command(command), **options)
+    def start(self, command, limit=None, **options):
+        child = subprocess.Popen(self.command(command, limit), **options)
         self.children.append(child)
         return child
 

@@ -8,12 +8,14 @@ import ctypes
 import json
 import os
 import sys
+import time
 
 MIB = 1 << 20
 LIMIT = int(os.environ.get("LIMIT_MIB", "1600")) * MIB  # told, so that the views are held against something
 OUT_OF_MEMORY = 2
 CHECKS = {}
 
+os.environ["CUDA_MODULE_LOADING"] = "EAGER"  # code takes its memory when it is loaded
 cuda = ctypes.CDLL("libcuda.so.1")
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
 size_t, u64, pointer, ref = ctypes.c_size_t, ctypes.c_uint64, ctypes.c_void_p, ctypes.byref
@@ -59,9 +61,15 @@ def info():
     return free.value, total.value
 
 
+class Memory(ctypes.Structure):
+    _fields_ = [("total", u64), ("free", u64), ("used", u64)]
+
+
 def charged():
-    free, total = info()
-    return total - free
+    """What is charged now: not by cuMemGetInfo, which first counts what came without a call of the guard's."""
+    memory = Memory()
+    hold(nvml.nvmlDeviceGetMemoryInfo(device(), ref(memory)) == 0, "no answer")
+    return memory.used
 
 
 def limited(take, size=100 * MIB):
@@ -83,6 +91,13 @@ def released(take, give):
     hold(charged() - before >= 100 * MIB, "it was not charged")
     give(what)
     hold(charged() == before, f"{(charged() - before) >> 20} MiB are still charged")
+
+
+def told_at_once(give, size=100 * MIB):
+    """`give` lets the driver take back `size`; it must be in the ledger without a further question."""
+    before = charged()
+    give()
+    hold(before - charged() >= size, f"{(charged() - before) >> 20} MiB more are charged")
 
 
 # --- memory by address ------------------------------------------------------------------------------------------------
@@ -143,13 +158,39 @@ def free(name):
 
 @check("cuMemFreeAsync", "cuMemFreeAsync_ptsz")
 def free_in_order(name):
+    """Where pools do not tell what they keep; where they do, that is charged, and read anew at every question."""
     start()
+    released(lambda size: own(size, "cuMemAllocAsync", None), lambda address: call(name, address, None))
 
-    def give(address):
-        call(name, address, None)
-        call("cuCtxSynchronize")
-        call("cuMemPoolTrimTo", default_pool(), size_t(0))
-    released(lambda size: own(size, "cuMemAllocAsync", None), give)
+
+class PoolProperties(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", ctypes.c_int * 2), ("win32", pointer),
+                ("max", size_t), ("usage", ctypes.c_uint16), ("reserved", ctypes.c_uint8 * 54)]
+
+
+def keeping_pool():
+    pool, keep = pointer(), u64(1 << 60)
+    properties = PoolProperties(type=1)
+    properties.location[0] = 1
+    call("cuMemPoolCreate", ref(pool), ref(properties))
+    call("cuMemPoolSetAttribute", pool, 4, ref(keep))
+    call("cuMemFreeAsync", own(100 * MIB, "cuMemAllocFromPoolAsync", pool, None), None)
+    call("cuCtxSynchronize")
+    return pool
+
+
+@check("cuMemPoolTrimTo")
+def trim(name):
+    start()
+    pool = keeping_pool()
+    told_at_once(lambda: call(name, pool, size_t(0)))
+
+
+@check("cuMemPoolDestroy")
+def pool_gone(name):
+    start()
+    pool = keeping_pool()
+    told_at_once(lambda: call(name, pool))
 
 
 # --- views ------------------------------------------------------------------------------------------------------------
@@ -221,6 +262,93 @@ def primary_gone(name):
     hold(charged() >= before + 50 * MIB, "the primary context was not charged")
     call(name, 0)
     hold(charged() == before, f"{(charged() - before) >> 20} MiB are still charged")
+
+
+@check("cuCtxSetLimit")
+def stacks(name):
+    start()
+    before = charged()
+    call(name, 0, size_t(2048))
+    hold(charged() > before, "larger stacks are not charged")
+    held = charged()
+    hold(cuda.cuCtxSetLimit(0, size_t(64 << 10)) == OUT_OF_MEMORY, "stacks beyond the limit were given")
+    hold(charged() == held, "what was refused is charged")
+
+
+class Green(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint8 * 144)]
+
+
+@check("cuGreenCtxCreate")
+def green_context(name):
+    start()
+    whole, description, green = Green(), pointer(), pointer()
+    call("cuDeviceGetDevResource", 0, ref(whole), 1)
+    call("cuDevResourceGenerateDesc", ref(description), ref(whole), 1)
+    before = charged()
+    call(name, ref(green), description, 0, 1)
+    hold(charged() - before >= 64 * MIB, "it was not charged")
+
+
+# --- code ---------------------------------------------------------------------------------------------------------------
+
+PTX = (b".version 7.0\n.target sm_52\n.address_size 64\n.visible .global .align 4 .b8 variable[%d];\n"
+       b".visible .entry ordinary(.param .u64 buffer) { ret; }\n") % (100 * MIB)
+
+
+def load(name="cuModuleLoadData"):
+    code = pointer()
+    if name in ("cuModuleLoad", "cuLibraryLoadFromFile"):
+        with open(f"/dev/shm/{os.getpid()}.ptx", "wb") as file:
+            file.write(PTX)
+        image = file.name.encode()
+    else:
+        image = PTX
+    more = {"cuModuleLoadDataEx": [0, None, None], "cuLibraryLoadData": [None, None, 0, None, None, 0],
+            "cuLibraryLoadFromFile": [None, None, 0, None, None, 0]}.get(name, [])
+    call(name, ref(code), image, *more)
+    return code
+
+
+@check("cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary")
+def module(name):
+    start()
+    before = charged()
+    load(name)
+    hold(charged() > before, "its code is not charged")
+
+
+@check("cuLibraryLoadData", "cuLibraryLoadFromFile")
+def library(name):
+    """The code of a library comes to a context with its first kernel or variable; a library too many is refused before."""
+    start()
+    rest = charged()
+    while rest + 2 * MIB <= LIMIT:
+        own(2 * MIB)
+        rest = charged()
+    try:
+        load(name)
+    except NotHeld as fault:
+        hold(f"error {OUT_OF_MEMORY}" in str(fault), str(fault))
+        return
+    raise NotHeld("code was loaded where nothing is left")
+
+
+@check("cuModuleGetGlobal_v2", "cuLibraryGetGlobal")
+def variable(name):
+    start()
+    code = load("cuModuleLoadData" if "Module" in name else "cuLibraryLoadData")
+    before = charged()
+    call(name, ref(u64()), ref(size_t()), code, b"variable")
+    hold(charged() - before >= 100 * MIB, "it was not charged")
+
+
+@check("cuModuleUnload", "cuLibraryUnload")
+def code_gone(name):
+    start()
+    code = load("cuModuleLoadData" if "Module" in name else "cuLibraryLoadData")
+    call(name.replace("Unload", "GetGlobal") + ("_v2" if "Module" in name else ""), ref(u64()), ref(size_t()), code, b"variable")
+    told_at_once(lambda: call(name, code))
 
 
 # --- virtual memory -----------------------------------------------------------------------------------------------------------
@@ -339,22 +467,19 @@ def array_gone(name):
 
 # --- graphs ------------------------------------------------------------------------------------------------------------------
 
-class PoolProperties(ctypes.Structure):
-    _fields_ = [("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", ctypes.c_int * 2), ("win32", pointer),
-                ("max", size_t), ("usage", ctypes.c_uint16), ("reserved", ctypes.c_uint8 * 54)]
-
-
 class AllocationNode(ctypes.Structure):
     _fields_ = [("pool", PoolProperties), ("access", pointer), ("access_count", size_t), ("bytes", size_t), ("address", u64)]
 
 
-def graph_of(size):
-    graph, node = pointer(), pointer()
+def graph_of(size, freed=False):
+    graph, node, last = pointer(), pointer(), pointer()
     parameters = AllocationNode(bytes=size)
     parameters.pool.type = 1
     parameters.pool.location[0] = 1
     call("cuGraphCreate", ref(graph), 0)
     call("cuGraphAddMemAllocNode", ref(node), graph, None, size_t(0), ref(parameters))
+    if freed:
+        call("cuGraphAddMemFreeNode", ref(last), graph, ref(node), size_t(1), u64(parameters.address))
     return graph
 
 
@@ -381,12 +506,82 @@ def graph_gone(name):
     released(lambda size: instantiate("cuGraphInstantiateWithFlags", size)[1], lambda executable: call(name, executable))
 
 
+@check("cuDeviceGraphMemTrim")
+def graphs_trimmed(name):
+    start()
+    executable = pointer()
+    call("cuGraphInstantiateWithFlags", ref(executable), graph_of(100 * MIB, freed=True), u64(0))
+    call("cuGraphLaunch", executable, None)
+    call("cuCtxSynchronize")
+    call("cuGraphExecDestroy", executable)
+    told_at_once(lambda: call(name, 0))
+
+
+# --- the first API, with 32-bit addresses ---------------------------------------------------------------------------------
+
+short = ctypes.c_uint32
+
+
+@check("cuMemAlloc")
+def short_memory(name):
+    start()
+    limited(lambda size: cuda.cuMemAlloc(ref(short()), short(size)))
+
+
+@check("cuMemAllocPitch")
+def short_pitch(name):
+    start()
+    limited(lambda size: cuda.cuMemAllocPitch(ref(short()), ref(short()), short(MIB), short(size // MIB), 4))
+
+
+@check("cuMemFree")
+def short_free(name):
+    start()
+
+    def take(size):
+        address = short()
+        call("cuMemAlloc", ref(address), short(size))
+        return address
+    released(take, lambda address: call("cuMemFree", address))
+
+
+@check("cuArrayCreate")
+def short_flat(name):
+    start()
+    limited(lambda size: cuda.cuArrayCreate(ref(pointer()), ref((short * 4)(4096, size // 16384, FLOAT, 1))))
+
+
+@check("cuArray3DCreate")
+def short_deep(name):
+    start()
+    limited(lambda size: cuda.cuArray3DCreate(ref(pointer()), ref((short * 6)(1024, 1024, size // (4 * MIB), FLOAT, 1, 0))))
+
+
+@check("cuMemGetInfo")
+def short_info(name):
+    start()
+    left, total = short(), short()
+    call(name, ref(left), ref(total))
+    hold(total.value == LIMIT, f"total {total.value >> 20} MiB")
+
+
+@check("cuDeviceTotalMem")
+def short_total(name):
+    start()
+    total = short()
+    call(name, ref(total), 0)
+    hold(total.value == LIMIT, f"total {total.value >> 20} MiB")
+
+
 # --- management --------------------------------------------------------------------------------------------------------------
 
 def device():
     hold(nvml.nvmlInit_v2() == 0, "nvmlInit")
     found = pointer()
-    hold(nvml.nvmlDeviceGetHandleByIndex_v2(0, ref(found)) == 0, "no device")
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES", "")  # of a machine with several GPUs
+    result = (nvml.nvmlDeviceGetHandleByUUID(chosen.encode(), ref(found)) if chosen.startswith("GPU-")
+              else nvml.nvmlDeviceGetHandleByIndex_v2(0, ref(found)))
+    hold(result == 0, "no device")
     return found
 
 
@@ -400,8 +595,8 @@ def memory_of_device(name):
     hold(total == LIMIT, f"total {total >> 20} MiB")
 
 
-@check("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v2",
-       "nvmlDeviceGetComputeRunningProcesses_v3")
+@check(*(f"nvmlDeviceGet{kind}RunningProcesses{version}" for kind in ("Compute", "Graphics", "MPSCompute")
+         for version in ("", "_v2", "_v3")))
 def processes(name):
     start()
     stride = 24 if name.endswith(("_v2", "_v3")) else 16
@@ -421,6 +616,42 @@ def process_details(name):
     count = int.from_bytes(block.raw[8:12], "little")
     pids = [room[i * 4] & 0xFFFFFFFF for i in range(count)]
     hold(pids == [os.getpid()], f"processes {pids}, own {os.getpid()}")
+
+
+# A process outside computes all the while (hooks_test.py).
+
+def utilisation(ask):
+    """`ask` answers (NVML's result, pids) of the processes that were busy; NOT_FOUND: none was."""
+    start()
+    for _ in range(200):
+        result, pids = ask()
+        hold(result in (0, 6), f"error {result}")
+        hold(set(pids) <= {os.getpid()}, f"processes {pids}, own {os.getpid()}")
+        time.sleep(0.005)
+
+
+@check("nvmlDeviceGetProcessUtilization")
+def utilisation_of_processes(name):
+    found = device()
+
+    def ask():
+        count, room = ctypes.c_uint32(64), ctypes.create_string_buffer(64 * 32)
+        result = nvml.nvmlDeviceGetProcessUtilization(found, room, ref(count), u64(0))
+        return result, [int.from_bytes(room.raw[i * 32:i * 32 + 4], "little") for i in range(count.value)] if result == 0 else []
+    utilisation(ask)
+
+
+@check("nvmlDeviceGetProcessesUtilizationInfo")
+def utilisation_information(name):
+    found, room = device(), ctypes.create_string_buffer(64 * 40)
+
+    def ask():
+        fields = (ctypes.c_uint32 * 2)(24 | 1 << 24, 64)
+        block = ctypes.create_string_buffer(bytes(fields) + bytes(8) + int(ctypes.addressof(room)).to_bytes(8, "little"))
+        result = nvml.nvmlDeviceGetProcessesUtilizationInfo(found, block)
+        count = int.from_bytes(block.raw[4:8], "little")
+        return result, [int.from_bytes(room.raw[i * 40 + 8:i * 40 + 12], "little") for i in range(count)] if result == 0 else []
+    utilisation(ask)
 
 
 def main():

@@ -22,34 +22,11 @@ LONG = "TRANCHE_LONG" in os.environ
 SEED = int(os.environ.get("TRANCHE_SEED", "5"))
 SAMPLE = 8
 
-# Names that no check can tell apart here, and why. What is here is counted and printed.
-UNTOLD = {
-    "cuCtxSetLimit": "the emulator takes no memory for stacks and heaps",
-    "cuModuleLoad": "the emulator takes no memory for code", "cuModuleLoadData": "the emulator takes no memory for code",
-    "cuModuleLoadDataEx": "the emulator takes no memory for code",
-    "cuModuleLoadFatBinary": "the emulator takes no memory for code",
-    "cuLibraryLoadData": "the emulator takes no memory for code",
-    "cuLibraryLoadFromFile": "the emulator takes no memory for code",
-    "cuModuleUnload": "follows from the loads", "cuLibraryUnload": "follows from the loads",
-    "cuModuleGetGlobal_v2": "settled by the next context or module",
-    "cuLibraryGetGlobal": "settled by the next context or module",
-    "cuMemFreeAsync": "where pools tell what they reserve, that is charged, and read anew at every question",
-    "cuMemFreeAsync_ptsz": "the same",
-    "cuMemPoolTrimTo": "what it frees is also settled by the next question",
-    "cuMemPoolDestroy": "what it frees is also settled by the next question",
-    "cuDeviceGraphMemTrim": "what it frees is also settled by the next graph",
-    "cuGreenCtxCreate": "the emulator has no green contexts",
-    "cuMemAlloc": "32-bit addresses", "cuMemAllocPitch": "32-bit addresses", "cuMemFree": "32-bit addresses",
-    "cuMemGetInfo": "32-bit sizes", "cuDeviceTotalMem": "32-bit sizes", "cuArrayCreate": "32-bit sizes",
-    "cuArray3DCreate": "32-bit sizes",
-    "nvmlDeviceGetGraphicsRunningProcesses": "nothing draws on an emulated GPU",
-    "nvmlDeviceGetGraphicsRunningProcesses_v2": "nothing draws on an emulated GPU",
-    "nvmlDeviceGetGraphicsRunningProcesses_v3": "nothing draws on an emulated GPU",
-    "nvmlDeviceGetMPSComputeRunningProcesses": "no MPS server runs on an emulated GPU",
-    "nvmlDeviceGetMPSComputeRunningProcesses_v2": "no MPS server runs on an emulated GPU",
-    "nvmlDeviceGetMPSComputeRunningProcesses_v3": "no MPS server runs on an emulated GPU",
-    "nvmlDeviceGetProcessUtilization": "needs kernels of two jobs", "nvmlDeviceGetProcessesUtilizationInfo": "the same",
-}
+# What emulated drivers have not: first_driver.c has.
+FIRST_DRIVER = {"cuMemAlloc", "cuMemAllocPitch", "cuMemFree", "cuMemGetInfo", "cuDeviceTotalMem", "cuArrayCreate",
+                "cuArray3DCreate", "cuMemFreeAsync", "cuMemFreeAsync_ptsz", "cuGetProcAddress_ptsz", "cuGetProcAddress_v2_ptsz",
+                *(f"nvmlDeviceGet{kind}RunningProcesses{version}" for kind in ("Graphics", "MPSCompute")
+                  for version in ("", "_v2", "_v3"))}
 
 
 class Hooks(unittest.TestCase):
@@ -61,35 +38,57 @@ class Hooks(unittest.TestCase):
         return json.loads(done.stdout.splitlines()[-1])
 
     def stranger(self):
-        """A process outside, which a job must not see."""
-        program = ("import ctypes,sys; c=ctypes.CDLL(sys.argv[1]); c.cuInit(0); x=ctypes.c_void_p();"
-                   "c.cuCtxCreate_v2(ctypes.byref(x),0,0); print('ready',flush=True); sys.stdin.read()")
-        process = subprocess.Popen([sys.executable, "-c", program, EMULATOR + "/libcuda.so.1"], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE)
+        """A process outside, which a job must not see: it holds memory, and its kernels keep the GPU busy."""
+        program = """
+import ctypes, sys
+cuda = ctypes.CDLL(sys.argv[1])
+context, module, function, work = (ctypes.c_void_p() for _ in range(4))
+cuda.cuInit(0)
+cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
+ptx = b".version 7.0\\n.target sm_52\\n.address_size 64\\n.visible .entry tranche_busy(.param .u64 us) { ret; }\\n"
+assert cuda.cuModuleLoadData(ctypes.byref(module), ptx) == 0
+assert cuda.cuModuleGetFunction(ctypes.byref(function), module, b"tranche_busy") == 0
+work = ctypes.c_uint64(100_000)
+parameters = (ctypes.c_void_p * 1)(ctypes.addressof(work))
+print("ready", flush=True)
+while True:
+    assert cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, parameters, None) == 0
+    assert cuda.cuCtxSynchronize() == 0
+"""
+        process = subprocess.Popen([sys.executable, "-c", program, EMULATOR + "/libcuda.so.1"], stdout=subprocess.PIPE)
         process.stdout.readline()
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
+        return process
+
+    def judge(self, guarded, names):
+        """Whether each name is held, and of those chosen, what a guard without it does."""
+        answers = {name: self.check_one(guarded, name) for name in names}
+        self.assertEqual({n: a for n, a in answers.items() if a != "held"}, {})
+        chosen = names if LONG else random.Random(SEED).sample(names, min(SAMPLE, len(names)))
+        missed = {}
+        for name in chosen:
+            guarded.without = [name]
+            guarded.fit()
+            missed[name] = self.check_one(guarded, name)
+        guarded.without = []
+        idle = [name for name, answer in missed.items() if answer == "held" or answer.startswith(("exit", "absent"))]
+        self.assertEqual(idle, [], f"a guard without these passes their checks: {missed}")
+        return len(answers), len(missed)
 
     def test_every_name_is_held_and_missed(self):
-        names = sorted(driver_names.wrapped_names())
-        sys.path.insert(0, HERE)
+        names = driver_names.wrapped_names()
         with Guarded(LIMIT_MIB) as guarded:
-            self.stranger()
-            answers = {name: self.check_one(guarded, name) for name in names if name not in UNTOLD}
-            absent = [name for name, answer in answers.items() if answer.startswith("absent")]
-            not_held = {n: a for n, a in answers.items() if a != "held" and n not in absent}
-            self.assertEqual(not_held, {})
-            held = [name for name in answers if name not in absent]
-            chosen = held if LONG else random.Random(SEED).sample(held, min(SAMPLE, len(held)))
-            missed = {}
-            for name in chosen:
-                guarded.without = [name]
-                guarded.fit()
-                missed[name] = self.check_one(guarded, name)
-            print(f"\n{len(held)} of {len(names)} names held; {len(absent)} absent in this driver: {' '.join(absent)}; "
-                  f"{len(UNTOLD)} that nothing tells apart here; {len(chosen)} guards without one, seed {SEED}")
-            idle = [name for name, answer in missed.items() if answer == "held" or "exit" in answer]
-            self.assertEqual(idle, [], f"a guard without these passes their checks: {missed}")
+            stranger = self.stranger()
+            try:
+                held, missed = self.judge(guarded, sorted(names - FIRST_DRIVER))
+            finally:
+                stranger.kill()
+                stranger.communicate()
+        with Guarded(LIMIT_MIB, driver=BUILD + "/lib/first_driver") as guarded:
+            os.environ["FIRST_DRIVER_UUID"] = guarded.status()["uuid"].removeprefix("GPU-").replace("-", "")
+            held_there, missed_there = self.judge(guarded, sorted(FIRST_DRIVER))
+        print(f"\n{held} names held on an emulated driver and {held_there} on the first API's: {held + held_there} of "
+              f"{len(names)}; {missed + missed_there} guards without one, each missed by its check; seed {SEED}")
+        self.assertEqual(held + held_there, len(names))
 
 
 if __name__ == "__main__":

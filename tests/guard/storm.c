@@ -1,9 +1,9 @@
 /* A job of many processes that fight for the last MiB of their limit, on the CUDA driver API:
      storm PROCESSES SECONDS SEED LEAST_KIB MOST_KIB [KILLS]
-   Each process takes and gives back blocks of random sizes, keeps as much as it can, and writes one line at
-   its end: allocations, refusals, other errors. With KILLS the parent kills a random child that often, and
-   starts another. Exit 1: an error that is not out-of-memory; whether the limit held is for the emulator's
-   account to say. */
+   Each process takes and gives back blocks of random sizes and keeps as much as it can; one line at the end:
+   allocations, refusals, other errors. With KILLS the parent kills a random child that often and starts
+   another, then writes the line, and they go on: whoever waits for it kills the rest. Exit 1: an error that
+   is not out-of-memory; whether the limit held is for the emulator's account to say. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -85,6 +85,20 @@ static void storm(struct Counts* mine, uint64_t seed, uint64_t end_ms, uint64_t 
   _exit(0);
 }
 
+/* Returns how many errors there were. */
+static uint64_t report(int processes, int killed) {
+  struct Counts sum = {0, 0, 0};
+  for (int i = 0; i < processes; ++i) {
+    sum.allocated += __atomic_load_n(&counts[i].allocated, __ATOMIC_RELAXED);
+    sum.refused += __atomic_load_n(&counts[i].refused, __ATOMIC_RELAXED);
+    sum.failed += __atomic_load_n(&counts[i].failed, __ATOMIC_RELAXED);
+  }
+  printf("{\"allocated\": %llu, \"refused\": %llu, \"failed\": %llu, \"killed\": %d}\n",
+         (unsigned long long)sum.allocated, (unsigned long long)sum.refused, (unsigned long long)sum.failed,
+         killed);
+  return sum.failed;
+}
+
 int main(int argc, char** argv) {
   if (argc < 6) return 2;
   const int processes = atoi(argv[1]);
@@ -109,8 +123,11 @@ int main(int argc, char** argv) {
       storm(&counts[victim], seed + (uint64_t)killed * 7919, end_ms, least, most);
     }
   }
+  if (kills > 0) {
+    report(processes, killed);
+    fflush(stdout);
+  }
   int bad = 0;
-  struct Counts sum = {0, 0, 0};
   for (int i = 0; i < processes; ++i) {
     int status = 0;
     waitpid(children[i], &status, 0);
@@ -118,12 +135,7 @@ int main(int argc, char** argv) {
       fprintf(stderr, "child %d ended with status %x\n", i, status);
       bad = 1;
     }
-    sum.allocated += counts[i].allocated;
-    sum.refused += counts[i].refused;
-    sum.failed += counts[i].failed;
   }
-  printf("{\"allocated\": %llu, \"refused\": %llu, \"failed\": %llu, \"killed\": %d}\n",
-         (unsigned long long)sum.allocated, (unsigned long long)sum.refused, (unsigned long long)sum.failed,
-         killed);
-  return bad || sum.failed != 0;
+  const uint64_t failed = kills > 0 ? 0 : report(processes, killed);
+  return bad || failed != 0;
 }

@@ -90,7 +90,8 @@ class Server:
             subprocess.run([BIN + "/tranche-emulator", "stop"], check=False, stdout=subprocess.DEVNULL)
 
     def _boards(self):
-        return [word for board in self.board.split() for word in ("--board", board)]
+        boards = [word for board in self.board.split() for word in ("--board", board)]
+        return boards
 
     def _up_command(self, verb):
         command = [os.path.join(ROOT, "packaging", "tranche-up"), verb, "--config", self.config, "--bin", BIN,

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "emulator/cuda/driver.h"
 #include "emulator/cuda/handle_table.h"
 
 namespace tranche::emulator::cuda {
@@ -17,13 +18,54 @@ namespace {
 
 void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
 
+// How often this process holds each shared memory: the model counts processes.
+struct Holds {
+  std::mutex mutex;
+  std::map<uint64_t, uint32_t> count;
+};
+Holds& holds() {
+  static Holds* const all = new Holds;
+  return *all;
+}
+
+uint64_t key_of(int file) {
+  struct stat status;
+  return fstat(file, &status) == 0 ? status.st_ino : 0;
+}
+
+void let_go(uint64_t key) {
+  const std::lock_guard lock(holds().mutex);
+  if (--holds().count[key] > 0) return;
+  holds().count.erase(key);
+  driver().model().drop_memory(driver().slot(), key);
+}
+
 }  // namespace
+
+void share_physical(Physical& physical, uint32_t gpu) {
+  const uint64_t key = key_of(physical.file);
+  const std::lock_guard lock(holds().mutex);
+  if (key == 0 || !driver().model().share_memory(driver().slot(), gpu, key, physical.bytes)) return;
+  physical.shared_key = key;
+  ++holds().count[key];
+}
+
+void hold_physical(Physical& physical) {
+  const uint64_t key = key_of(physical.file);
+  const std::lock_guard lock(holds().mutex);
+  if (key == 0 || !driver().model().hold_memory(driver().slot(), key)) return;
+  physical.shared_key = key;
+  ++holds().count[key];
+}
 
 Physical::~Physical() {
   if (file >= 0) {
     munmap(map.bytes, map.size);
-    ::close(file);
-    if (memory != nullptr && !imported) memory->discharge(bytes);
+    if (shared_key != 0)
+      let_go(shared_key);
+    else if (memory != nullptr && !imported)
+      memory->discharge(bytes);
+    ::close(file);  // last: its inode is the key
   } else if (memory != nullptr) {
     memory->give_pages(pages, bytes);
   } else if (backing.bytes != nullptr && !imported) {
@@ -253,12 +295,12 @@ CUresult make_shareable(uint64_t bytes, uint32_t gpu, int& file, Backing& backin
 }
 
 CUresult open_shareable(int file, uint32_t& gpu, Backing& backing) {
-  std::array<char, 128> link{}, path;
+  std::array<char, 512> link{}, path;
   std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", file);
   if (readlink(path.data(), link.data(), link.size() - 1) < 0) return CUDA_ERROR_INVALID_VALUE;
-  const std::string prefix = std::string("/memfd:") + kMemoryFileName;
-  if (std::strncmp(link.data(), prefix.c_str(), prefix.size()) != 0) return CUDA_ERROR_INVALID_VALUE;
-  gpu = static_cast<uint32_t>(std::strtoul(link.data() + prefix.size(), nullptr, 10));
+  const char* const name = std::strstr(link.data(), kMemoryFileName);  // in memory, or of the server
+  if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  gpu = static_cast<uint32_t>(std::strtoul(name + std::strlen(kMemoryFileName), nullptr, 10));
   struct stat status;
   if (fstat(file, &status) != 0 || status.st_size <= 0) return CUDA_ERROR_INVALID_VALUE;
   const auto bytes = static_cast<uint64_t>(status.st_size);

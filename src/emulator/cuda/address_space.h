@@ -30,9 +30,10 @@ struct Physical {
   Backing backing;
   DeviceMemory* memory = nullptr;  // where it is charged: pages of it, or a charge alone if it has a file
   CUdeviceptr pages = 0;
-  int file = -1;          // of memory that may be exported or was imported
-  Backing map;            // that file, mapped
-  bool imported = false;  // mapped here, charged elsewhere
+  int file = -1;            // of memory that may be exported or was imported
+  Backing map;              // that file, mapped
+  bool imported = false;    // mapped here, charged elsewhere
+  uint64_t shared_key = 0;  // of memory that other processes may hold, too; 0: it is not
   bool multicast = false;
 };
 
@@ -89,6 +90,10 @@ class AddressSpace {
 
 // Device memory in a file of its own, to be exported. `gpu` is written into its name.
 CUresult make_shareable(uint64_t bytes, uint32_t gpu, int& file, Backing& backing);
+// This process holds the memory of a file: as its maker, who was charged for `bytes`, or as one who opened
+// it. Physical lets go of it.
+void share_physical(Physical& physical, uint32_t gpu);
+void hold_physical(Physical& physical);
 // Maps such a file of another process; `gpu` is what its name says.
 CUresult open_shareable(int file, uint32_t& gpu, Backing& backing);
 

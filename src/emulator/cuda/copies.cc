@@ -152,9 +152,10 @@ CUresult sides_of(const CUDA_MEMCPY3D& request, Side& from, Side& to) {
   return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-bool on_device(CUdeviceptr address) {
+// The ordinal of the device that has the byte; -1: the host.
+CUdevice holder_of(CUdeviceptr address) {
   Place place;
-  return driver().find_place(address, place) && place.device >= 0;
+  return driver().find_place(address, place) ? place.device : -1;
 }
 
 }  // namespace
@@ -190,8 +191,8 @@ CUresult copy_in(Stream& stream, const CUDA_MEMCPY3D& request) {
            request.width);
     }
   }
-  const bool over_bus = !on_device(from.start) || !on_device(to.start);
-  driver().enqueue_copy(stream, request.width * request.height * request.depth, over_bus);
+  const CopyWay way{holder_of(from.start), holder_of(to.start)};
+  driver().enqueue_copy(stream, request.width * request.height * request.depth, way);
   return CUDA_SUCCESS;
 }
 
@@ -221,7 +222,8 @@ CUresult fill_in(Stream& stream, const CUDA_MEMSET_NODE_PARAMS& request) {
       fill_bytes(piece, done, request.value, request.element_bytes);
     }
   }
-  driver().enqueue_copy(stream, row * request.height, false);
+  const CUdevice here = stream.context->device;
+  driver().enqueue_copy(stream, row * request.height, {here, here});
   return CUDA_SUCCESS;
 }
 

@@ -6,15 +6,20 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstring>
 #include <string>
+
+#include "emulator/former_bytes.h"
 
 namespace tranche::emulator::cuda {
 namespace {
 
-constexpr uint64_t kSmallMax = kDevicePage / 2;           // larger ones take pages of their own
-constexpr uint64_t kSmallMin = 512;                       // cuMemAlloc's alignment is at least 256
-constexpr uint64_t kRegionFactor = 4;                     // address space per byte of GPU memory
-constexpr uint64_t kKeptWhenFreed = uint64_t{256} << 20;  // larger blocks give their bytes back to the host
+constexpr uint64_t kSmallMax = kDevicePage / 2;  // larger ones take pages of their own
+constexpr uint64_t kSmallMin = 512;              // cuMemAlloc's alignment is at least 256
+constexpr uint64_t kRegionFactor = 4;            // address space per byte of GPU memory
+constexpr uint64_t kHostPage = 4096;
+constexpr uint64_t kKeptWhenFreed = uint64_t{256}
+                                    << 20;  // of larger blocks the host gets the inner pages back
 
 }  // namespace
 
@@ -37,6 +42,7 @@ DeviceMemory::~DeviceMemory() {
   munmap(reinterpret_cast<void*>(region_), region_bytes_);
   munmap(bytes_, region_bytes_);
   close(file_);
+  if (window_file_ >= 0) close(window_file_);
 }
 
 bool DeviceMemory::reserve() {
@@ -60,8 +66,30 @@ bool DeviceMemory::reserve() {
   bytes_ = static_cast<uint8_t*>(memory);
   region_ = round_up_to_page(reinterpret_cast<CUdeviceptr>(range));
   region_bytes_ = bytes;
-  give_span(region_, bytes);
+  open_window();
+  used_end_ = window_end_ = region_ + (window_file_ >= 0 ? kWindowBytes : 0);
+  if (window_file_ >= 0) give_span(region_, kWindowBytes);
+  give_span(window_end_, region_bytes_ - (window_end_ - region_));
   return true;
+}
+
+void DeviceMemory::open_window() {
+  if (window_ == Window::none) return;
+  window_file_ = map_window(model_.directory(), gpu_, slot_, bytes_);
+  if (window_file_ < 0) return;
+  const bool is_clean = std::all_of(bytes_, bytes_ + kHostPage, [](uint8_t byte) { return byte == 0; });
+  if (!is_clean) former_.assign(bytes_, bytes_ + kHostPage);
+}
+
+void DeviceMemory::soil(uint8_t* start, uint64_t bytes) const {
+  if (former_.empty() || bytes < kHostPage) return;
+  std::memcpy(start, former_.data(), kHostPage);
+  std::memcpy(start + bytes - kHostPage, former_.data(), kHostPage);
+}
+
+DeviceMemory::Position DeviceMemory::position_of(CUdeviceptr address) const {
+  if (address >= window_end_ || window_file_ < 0) return {file_, address - region_};
+  return {window_file_, slot_ * kWindowBytes + (address - region_)};
 }
 
 bool DeviceMemory::take_span(uint64_t bytes, CUdeviceptr& address) {
@@ -81,12 +109,13 @@ bool DeviceMemory::take_span(uint64_t bytes, CUdeviceptr& address) {
 
 void DeviceMemory::give_span(CUdeviceptr address, uint64_t bytes) {
   auto after = free_by_address_.lower_bound(address);
-  if (after != free_by_address_.end() && after->first == address + bytes) {
+  const bool joins_after = address + bytes != window_end_, joins_before = address != window_end_;
+  if (joins_after && after != free_by_address_.end() && after->first == address + bytes) {
     bytes += after->second;
     free_by_size_.erase({after->second, after->first});
     after = free_by_address_.erase(after);
   }
-  if (after != free_by_address_.begin()) {
+  if (joins_before && after != free_by_address_.begin()) {
     const auto before = std::prev(after);
     if (before->first + before->second == address) {
       address = before->first;
@@ -101,13 +130,19 @@ void DeviceMemory::give_span(CUdeviceptr address, uint64_t bytes) {
 
 CUresult DeviceMemory::allocate_pages(uint64_t bytes, CUdeviceptr& address) {
   if (!model_.charge(slot_, gpu_, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (take_span(bytes, address)) return CUDA_SUCCESS;
+  if (take_span(bytes, address)) {
+    if (address >= used_end_) soil(host(address), bytes);
+    used_end_ = std::max(used_end_, address + bytes);
+    return CUDA_SUCCESS;
+  }
   model_.discharge(slot_, gpu_, bytes);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-void DeviceMemory::release_pages(CUdeviceptr address, uint64_t bytes) {
-  if (bytes > kKeptWhenFreed) madvise(host(address), bytes, MADV_REMOVE);
+// Of a hollow block only the first and last page ever had bytes, and they stay.
+void DeviceMemory::release_pages(CUdeviceptr address, uint64_t bytes, bool is_hollow) {
+  if (bytes > kKeptWhenFreed && !is_hollow)
+    madvise(host(address) + kDevicePage, bytes - 2 * kDevicePage, MADV_REMOVE);
   give_span(address, bytes);
   model_.discharge(slot_, gpu_, bytes);
 }
@@ -117,32 +152,31 @@ CUresult DeviceMemory::allocate_small(uint64_t unit, CUdeviceptr& address) {
   if (with_room.empty()) {
     CUdeviceptr page = 0;
     CUDA_TRY(allocate_pages(kDevicePage, page));
-    Slab& slab = slabs_[page];
-    slab.unit = unit;
-    for (uint64_t i = kDevicePage / unit; i > 0; --i) slab.free.push_back(static_cast<uint32_t>(i - 1));
+    slabs_[page].unit = unit;
     with_room.insert(page);
   }
   const CUdeviceptr page = *with_room.begin();
   Slab& slab = slabs_[page];
-  address = page + slab.free.back() * unit;
-  slab.free.pop_back();
+  const uint32_t number = slab.free.empty() ? slab.next++ : slab.free.back();
+  if (!slab.free.empty()) slab.free.pop_back();
+  address = page + number * unit;
   ++slab.live;
-  if (slab.free.empty()) with_room.erase(page);
+  if (slab.is_full()) with_room.erase(page);
   return CUDA_SUCCESS;
 }
 
 void DeviceMemory::release_small(CUdeviceptr address, uint64_t unit) {
   const CUdeviceptr page = address / kDevicePage * kDevicePage;
   Slab& slab = slabs_[page];
-  slab.free.push_back(static_cast<uint32_t>((address - page) / unit));
   --slab.live;
   if (slab.live > 0) {
+    slab.free.push_back(static_cast<uint32_t>((address - page) / unit));
     slabs_with_room_[unit].insert(page);
     return;
   }
   slabs_with_room_[unit].erase(page);
   slabs_.erase(page);
-  release_pages(page, kDevicePage);
+  release_pages(page, kDevicePage, false);
 }
 
 CUresult DeviceMemory::allocate(uint64_t bytes, CUcontext context, CUdeviceptr& address, BlockKind kind) {
@@ -175,7 +209,7 @@ CUresult DeviceMemory::take_pages(uint64_t bytes, CUdeviceptr& address) {
 
 void DeviceMemory::give_pages(CUdeviceptr address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  release_pages(address, bytes);
+  release_pages(address, bytes, false);
 }
 
 CUresult DeviceMemory::open() {
@@ -205,7 +239,7 @@ void DeviceMemory::release_locked(std::map<CUdeviceptr, Block>::iterator found) 
   if (block.span <= kSmallMax)
     release_small(block.address, block.span);
   else
-    release_pages(block.address, block.span);
+    release_pages(block.address, block.span, block.span > kRealBytesMax);
 }
 
 bool DeviceMemory::release(CUdeviceptr address) {

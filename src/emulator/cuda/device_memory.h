@@ -3,7 +3,12 @@
 // A program sees addresses of a range that the CPU cannot touch, as on hardware: a stray dereference is a
 // fault, here too. The range is several times the GPU's size, so that fragmentation never refuses what the
 // GPU has room for. Behind it lies a file in memory that costs nothing until it is touched; other processes
-// map it for cuIpc*. Freed memory keeps its bytes, so the next owner finds it dirty, as on a GPU.
+// map it for cuIpc*.
+//
+// Memory is dirty, as on a GPU. What a process frees keeps its bytes for its own next allocation. The first
+// allocations of a process lie in a window with the bytes of an earlier, ended one (former_bytes.h), and of
+// what was never used outside the window the first and last host page of each allocation are soiled with a
+// copy of such bytes. On a server on which no process has written yet, memory is clean, as after a reset.
 //
 // Blocks beyond kRealBytesMax have bytes in their first and last page only: what lies between takes no host
 // memory, forgets what is written and reads as kHollowByte.
@@ -62,7 +67,10 @@ struct Block {
 
 class DeviceMemory {
  public:
-  DeviceMemory(DeviceModel& model, uint32_t slot, uint32_t gpu) : model_(model), slot_(slot), gpu_(gpu) {}
+  // One of a process's memories on a GPU has the window of its row; others are files of their own throughout.
+  enum class Window { of_the_row, none };
+  DeviceMemory(DeviceModel& model, uint32_t slot, uint32_t gpu, Window window)
+      : model_(model), slot_(slot), gpu_(gpu), window_(window) {}
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -89,24 +97,34 @@ class DeviceMemory {
   bool charge(uint64_t bytes) { return model_.charge(slot_, gpu_, bytes); }
   void discharge(uint64_t bytes) { model_.discharge(slot_, gpu_, bytes); }
 
-  // For other processes of this user: the file, once it is open, and where in it an address lies.
+  // Fills the first and last host page of new memory with what an earlier owner left.
+  void soil(uint8_t* start, uint64_t bytes) const;
+
+  // For other processes of this user: the file that a block lies in, once it is open, and where in it.
   CUresult open();
-  int file() const { return file_; }
-  uint64_t offset_of(CUdeviceptr address) const { return address - region_; }
+  int file() const { return file_; }  // all of it, if it has no window
+  struct Position {
+    int file;
+    uint64_t offset;
+  };
+  Position position_of(CUdeviceptr address) const;
 
  private:
   // A page shared by small allocations of one size.
   struct Slab {
     uint64_t unit = 0;
     uint32_t live = 0;
-    std::vector<uint32_t> free;  // unit numbers, the last freed at the end
+    uint32_t next = 0;           // number of the first unit that was never given out
+    std::vector<uint32_t> free;  // numbers of those that were freed, the last at the end
+    bool is_full() const { return free.empty() && next == kDevicePage / unit; }
   };
 
   bool reserve();
+  void open_window();
   bool take_span(uint64_t bytes, CUdeviceptr& address);
   void give_span(CUdeviceptr address, uint64_t bytes);
   CUresult allocate_pages(uint64_t bytes, CUdeviceptr& address);
-  void release_pages(CUdeviceptr address, uint64_t bytes);
+  void release_pages(CUdeviceptr address, uint64_t bytes, bool is_hollow);
   CUresult allocate_small(uint64_t unit, CUdeviceptr& address);
   void release_small(CUdeviceptr address, uint64_t unit);
   void release_locked(std::map<CUdeviceptr, Block>::iterator block);
@@ -115,11 +133,16 @@ class DeviceMemory {
   DeviceModel& model_;
   uint32_t slot_;
   uint32_t gpu_;
+  Window window_;
   mutable std::mutex mutex_;
   int file_ = -1;
   CUdeviceptr region_ = 0;    // as the program sees it
   uint8_t* bytes_ = nullptr;  // the file, mapped
   uint64_t region_bytes_ = 0;
+  int window_file_ = -1;         // of the first kWindowBytes; -1: they lie in file_
+  CUdeviceptr window_end_ = 0;   // no span crosses it
+  CUdeviceptr used_end_ = 0;     // from here on nothing was ever given out
+  std::vector<uint8_t> former_;  // a host page that an earlier owner left; empty: there was none
   std::map<CUdeviceptr, Block> blocks_;
   std::map<CUdeviceptr, uint64_t> free_by_address_;
   std::set<std::pair<uint64_t, CUdeviceptr>> free_by_size_;

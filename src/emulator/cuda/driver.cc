@@ -10,6 +10,7 @@
 
 #include "emulator/cuda/checkpoint.h"
 #include "emulator/cuda/mig_visible.h"
+#include "emulator/cuda/mps_client.h"
 #include "emulator/cuda/visible_devices.h"
 #include "emulator/device_nodes.h"
 #include "emulator/mig_nodes.h"
@@ -23,6 +24,25 @@ constexpr uint64_t kCopyStartNs = 1500;  // chosen: what a copy takes before the
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+// The description of CUDA_ERROR_DEVICE_UNAVAILABLE in cuda.h names both modes. (That of cuCtxCreate still
+// says CUDA_ERROR_UNKNOWN for the prohibited one, as it did before this code existed.)
+CUresult result_of(Admission admission) {
+  switch (admission) {
+    case Admission::admitted:
+      return CUDA_SUCCESS;
+    case Admission::out_of_memory:
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    case Admission::prohibited:
+    case Admission::used_by_another:
+      return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    case Admission::mps_recovers:
+      return CUDA_ERROR_MPS_SERVER_NOT_READY;
+    case Admission::mps_is_full:
+      return CUDA_ERROR_MPS_MAX_CLIENTS_REACHED;
+  }
+  return CUDA_ERROR_UNKNOWN;
 }
 
 // The thread's own default stream in each context.
@@ -80,11 +100,26 @@ CUresult Driver::enter_server() {
   if (!slot) return CUDA_ERROR_UNKNOWN;
   slot_ = *slot;
   join_lock_step();
+  read_mps_settings();
   for (const auto& device : devices_) {
     if (device->mig) model_->use_mig_device(slot_, *device->mig);
-    device->memory = std::make_unique<DeviceMemory>(*model_, slot_, device->gpu);
+    device->memory =
+        std::make_unique<DeviceMemory>(*model_, slot_, device->gpu, DeviceMemory::Window::of_the_row);
   }
   return CUDA_SUCCESS;
+}
+
+void Driver::read_mps_settings() {
+  const std::vector<uint64_t> limits = memory_limits_of_client(
+      environment("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"), static_cast<uint32_t>(devices_.size()));
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    Device& device = *devices_[i];
+    if (!model_->is_mps(device.gpu)) continue;
+    const uint32_t all = model_->board(device.gpu).multiprocessors;
+    const uint32_t some = multiprocessors_of_client(environment("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), all);
+    device.multiprocessors = some < all ? some : 0;
+    if (!limits.empty()) model_->limit_own_memory(device.gpu, limits[i]);
+  }
 }
 
 // $TRANCHE_EMULATOR_LOCK_STEP, a number: which client of a server in lock step this process is.
@@ -160,7 +195,7 @@ CUresult Driver::create_context(CUdevice ordinal, unsigned flags, unsigned api_v
   CUDA_TRY(static_cast<CUresult>(model_->refusal(device->gpu)));
   if (device->contexts.load() == 0) CUDA_TRY(fault_on(device->gpu));
   if (bytes == 0) bytes = model_->board(device->gpu).context_mib * kBytesPerMiB;
-  if (!model_->add_context(slot_, device->gpu, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUDA_TRY(result_of(model_->admit_context(slot_, device->gpu, bytes)));
   context = std::make_shared<Context>();
   context->device = ordinal;
   context->gpu = device->gpu;
@@ -169,6 +204,7 @@ CUresult Driver::create_context(CUdevice ordinal, unsigned flags, unsigned api_v
   context->api_version = api_version;
   context->primary = primary;
   context->charged_bytes = bytes;
+  context->multiprocessors = static_cast<int>(device->multiprocessors);
   context->legacy_stream.context = context.get();
   context->legacy_stream.legacy = true;
   context->legacy_stream.id = context->id << 16;
@@ -204,10 +240,29 @@ CUresult Driver::fault_of(Context& context) {
   int result = fault.result.load(std::memory_order_relaxed);
   if (result != 0) return static_cast<CUresult>(result);
   const int coming = fault.coming.load(std::memory_order_acquire);
-  if (coming != 0 && model_->is_done(slot_, context.gpu, fault.tag.load())) result = coming;
+  if (coming != 0 && model_->is_done(slot_, context.gpu, fault.tag.load())) {
+    result = coming;
+    report_fault(context, result);
+    if (model_->is_mps(context.gpu)) model_->lose_all_contexts(context.gpu, result);
+  }
   if (const int32_t injected = model_->own_fault(context.gpu); injected != 0) result = injected;
   if (result != 0) fault.result.store(result);
   return static_cast<CUresult>(result);
+}
+
+// The kernel's driver tells what a program did as an XID: 31 for a page that is not there, 13 for what a
+// multiprocessor could not do. Other results have none of their own.
+void Driver::report_fault(const Context& context, int result) {
+  const bool is_page_fault = result == CUDA_ERROR_ILLEGAL_ADDRESS;
+  const bool is_exception = result >= CUDA_ERROR_HARDWARE_STACK_ERROR && result <= CUDA_ERROR_LAUNCH_FAILED;
+  if (!is_page_fault && !is_exception) return;
+  XidRecord record{context.gpu, is_page_fault ? 31u : 13u, getpid()};
+  if (const auto& mig = device(context.device)->mig; mig.has_value()) {
+    record.gpu_instance = mig->gpu_instance;
+    record.compute_instance = mig->compute_instance;
+  }
+  record.time_ns = monotonic_now();
+  model_->record_xid(record);
 }
 
 CUresult Driver::refuse_in_capture() {
@@ -250,24 +305,41 @@ CUresult Driver::resolve_stream(CUstream handle, DefaultStream mode, std::shared
 }
 
 void Driver::enqueue(Stream& stream, uint64_t work_ns, uint32_t demand) {
-  queue(stream, {work_ns, demand, false});
+  queue(stream, {work_ns, demand, false, {}});
 }
 
-void Driver::enqueue_copy(Stream& stream, uint64_t bytes, bool over_bus) {
-  const Board& board = model_->board(stream.context->gpu);
+void Driver::enqueue_copy(Stream& stream, uint64_t bytes, const CopyWay& way) {
+  const uint32_t gpu = stream.context->gpu;
+  const Board& board = model_->board(gpu);
+  const bool over_bus = way.from < 0 || way.to < 0;
+  const bool between_gpus = !over_bus && way.from != way.to && board.nvlinks == 0;
   // MB/s. A lane of PCIe carries some 985 MB/s at generation 3 and doubles with each, less 20 % in practice;
   // device memory is read and written at the board's bandwidth: bus width times clock times 2 (double data
   // rate).
   const uint64_t lane = uint64_t{985} << (std::max(board.pcie_generation, 3u) - 3);
   const uint64_t bus = lane * board.pcie_width * 8 / 10;
   const uint64_t inside = uint64_t{board.memory_clock_mhz} * 2 * board.memory_bus_bits / 8 / 2;
-  const uint64_t rate = std::max<uint64_t>(over_bus ? bus : inside, 1);
-  model_->pace_copy(stream.context->gpu, bytes);
+  const uint64_t rate = std::max<uint64_t>(over_bus || between_gpus ? bus : inside, 1);
+  model_->pace_copy(gpu, bytes);
   const uint64_t work_ns = kCopyStartNs + bytes / rate * 1000 + bytes % rate * 1000 / rate;
-  queue(stream, {work_ns, 0, true});
+  GpuWork work{work_ns, 0, true, {}};
+  const auto count = [&](CUdevice device, Bus direction) {
+    if (device >= 0 && device == stream.context->device)
+      work.bus_bytes[static_cast<size_t>(direction)] = bytes;
+  };
+  if (over_bus || between_gpus) {
+    count(way.to, Bus::to_gpu);
+    count(way.from, Bus::from_gpu);
+  }
+  const Launched launched = queue(stream, work);
+  if (!between_gpus) return;
+  const CUdevice peer = way.to == stream.context->device ? way.from : way.to;
+  SharedTransfer transfer = launched.transfer;
+  transfer.bytes = bytes;
+  model_->count_transfer(device(peer)->gpu, peer == way.to ? Bus::to_gpu : Bus::from_gpu, transfer);
 }
 
-void Driver::queue(Stream& stream, const GpuWork& work) {
+Launched Driver::queue(Stream& stream, const GpuWork& work) {
   finish_host_functions(stream);
   Device& device = *this->device(stream.context->device);
   const Launched launched = model_->launch(slot_, device.gpu, work);
@@ -275,6 +347,7 @@ void Driver::queue(Stream& stream, const GpuWork& work) {
   const uint64_t number = device.launches.fetch_add(1, std::memory_order_relaxed);
   const uint64_t oldest = device.queued[number % device.queued.size()].exchange(launched.tag);
   if (oldest > launched.reached_tag) model_->wait(slot_, device.gpu, oldest);
+  return launched;
 }
 
 uint64_t Driver::tag_of(Stream& stream) {

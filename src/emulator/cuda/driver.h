@@ -56,6 +56,11 @@ struct HostBlock {
   std::set<CUdevice> accessed_by{};
 };
 
+// The way of a copy: between which two of the host (-1) and the GPUs (ordinals).
+struct CopyWay {
+  CUdevice from = -1, to = -1;
+};
+
 class Driver {
  public:
   struct Device {
@@ -71,6 +76,7 @@ class Driver {
     std::vector<std::shared_ptr<Physical>> graph_memory;
     uint64_t graph_used = 0, graph_used_high = 0, graph_reserved = 0, graph_reserved_high = 0;
     std::atomic<uint32_t> contexts{0};
+    uint32_t multiprocessors = 0;  // that a client of MPS may use; 0: all
     // The tags of the newest launches: a launch waits while this many are queued, as the driver's ring does.
     std::array<std::atomic<uint64_t>, 1024> queued{};
     std::atomic<uint64_t> launches{0};
@@ -109,8 +115,9 @@ class Driver {
   CUresult resolve_stream(CUstream handle, DefaultStream mode, std::shared_ptr<Stream>& stream);
   // Queues GPU time on a stream, after its host functions; `demand` in thousandths of the multiprocessors.
   void enqueue(Stream& stream, uint64_t work_ns, uint32_t demand = 1000);
-  // Queues the time that a copy of so many bytes takes: over the bus, or inside the GPU.
-  void enqueue_copy(Stream& stream, uint64_t bytes, bool over_bus);
+  // Queues the time that a copy of so many bytes takes, over the bus or inside the GPU, and counts it on the
+  // buses that it crosses.
+  void enqueue_copy(Stream& stream, uint64_t bytes, const CopyWay& way);
   // The tag at which everything submitted to the stream so far is done.
   uint64_t tag_of(Stream& stream);
   // Sleeps until it is done, host functions included; the fault of the context if that is what ended it.
@@ -174,10 +181,12 @@ class Driver {
  private:
   Driver() = default;
   CUresult not_ready() const;
-  void queue(Stream& stream, const GpuWork& work);
+  Launched queue(Stream& stream, const GpuWork& work);
   CUresult open_devices();
   CUresult enter_server();
   void join_lock_step();
+  void read_mps_settings();
+  void report_fault(const Context& context, int result);
 
   std::atomic<bool> ready_{false};
   std::atomic<bool> held_{false};

@@ -133,7 +133,19 @@ CUDA_ENTRY cuDeviceGetAttribute(int* value, int attribute, CUdevice ordinal) {
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUDA_TRY(driver().find_device(ordinal, device));
   const DeviceModel& model = driver().model();
-  constexpr int kMultiprocessorCount = 16;
+  constexpr int kMultiprocessorCount = 16, kComputeMode = 20, kMpsEnabled = 133;
+  if (device->multiprocessors > 0 && attribute == kMultiprocessorCount) {
+    *value = static_cast<int>(device->multiprocessors);
+    return CUDA_SUCCESS;
+  }
+  if (attribute == kComputeMode) {
+    *value = static_cast<int>(driver().model().settings(device->gpu).compute_mode.load());
+    return CUDA_SUCCESS;
+  }
+  if (attribute == kMpsEnabled) {
+    *value = model.is_mps(device->gpu) ? 1 : 0;
+    return CUDA_SUCCESS;
+  }
   if (device->mig && attribute == kMultiprocessorCount) {
     *value = static_cast<int>(device->mig->multiprocessors);
     return CUDA_SUCCESS;

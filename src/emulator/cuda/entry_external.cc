@@ -194,6 +194,7 @@ CUDA_ENTRY cuImportExternalMemory(CUexternalMemory* handle,
   physical->imported = true;
   physical->backing = physical->map;
   physical->bytes = physical->map.size;
+  hold_physical(*physical);
   physical->properties.location = {kLocationDevice, driver().ordinal_of(gpu)};
   if (physical->properties.location.id < 0) return CUDA_ERROR_INVALID_DEVICE;
   if (description->size > physical->bytes) return CUDA_ERROR_INVALID_VALUE;

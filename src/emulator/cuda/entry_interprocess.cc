@@ -166,8 +166,9 @@ CUDA_ENTRY cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
   Name name = own_name(kMemoryMagic);
   name.id = block.id;
   name.gpu = device.gpu;
-  name.file = device.memory->file();
-  name.offset = device.memory->offset_of(block.address);
+  const DeviceMemory::Position position = device.memory->position_of(block.address);
+  name.file = position.file;
+  name.offset = position.offset;
   name.bytes = block.bytes;
   name.span = block.span;
   driver().legacy_handles.fetch_add(1);

@@ -69,7 +69,7 @@ CUresult prefetch(CUdeviceptr address, size_t bytes, CUdevice device, CUstream h
   CUDA_TRY(check_device(device));
   driver().move_managed(address, device);
   driver().change_host(address, [device](HostBlock& known) { known.prefetched = device; });
-  driver().enqueue_copy(*stream, bytes, true);
+  driver().enqueue_copy(*stream, bytes, {block.on_device, device});
   return CUDA_SUCCESS;
 }
 

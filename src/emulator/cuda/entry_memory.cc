@@ -186,6 +186,10 @@ CUDA_ENTRY cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   *free_bytes = driver().model().free_bytes(context->gpu);
   const Driver::Device& device = *driver().device(context->device);
   *total = device.mig ? device.mig->memory_bytes : driver().model().usable_bytes(context->gpu);
+  // In a cgroup with a limit of its own that limit is the total, and only there; cuDeviceTotalMem goes on
+  // telling the board's.
+  const auto limit = driver().model().own_memory_limit(context->gpu);
+  if (limit != nullptr) *total = std::min<size_t>(*total, limit->hard_bytes);
   return CUDA_SUCCESS;
 }
 

@@ -123,7 +123,8 @@ CUresult make_pool(const CUmemPoolProps& properties, std::shared_ptr<Pool>& pool
     pool = std::make_shared<Pool>(properties.location.id, *device->memory, properties);
     return CUDA_SUCCESS;
   }
-  auto memory = std::make_unique<DeviceMemory>(driver().model(), driver().slot(), device->gpu);
+  auto memory = std::make_unique<DeviceMemory>(driver().model(), driver().slot(), device->gpu,
+                                               DeviceMemory::Window::none);
   pool = std::make_shared<Pool>(properties.location.id, std::move(memory), properties);
   return CUDA_SUCCESS;
 }
@@ -344,8 +345,8 @@ CUDA_ENTRY cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addr
   if (data == nullptr || !driver().find_block(address, block, ordinal)) return CUDA_ERROR_INVALID_VALUE;
   const std::shared_ptr<Pool> pool = driver().pools.find(block.pool);
   if (pool == nullptr || !pool->has_own_memory()) return CUDA_ERROR_INVALID_VALUE;
-  const ExportedPointer exported{kExportedPointer, pool->memory().offset_of(block.address), block.bytes,
-                                 block.span};
+  const ExportedPointer exported{kExportedPointer, pool->memory().position_of(block.address).offset,
+                                 block.bytes, block.span};
   std::memset(data, 0, sizeof *data);
   std::memcpy(data, &exported, sizeof exported);
   return CUDA_SUCCESS;

@@ -46,8 +46,10 @@ CUresult take_bytes(Physical& physical) {
     memory.discharge(physical.bytes);
     return made;
   }
+  memory.soil(physical.backing.bytes, physical.backing.size);
   physical.map = physical.backing;
   physical.memory = &memory;
+  share_physical(physical, device.gpu);
   return CUDA_SUCCESS;
 }
 
@@ -67,6 +69,7 @@ CUresult import(CUmemGenericAllocationHandle* handle, int original) {
   physical->file = file;
   physical->map = physical->backing;
   physical->bytes = physical->backing.size;
+  hold_physical(*physical);
   physical->properties = {kAllocationPinned, kHandleFile, {kLocationDevice, ordinal}, nullptr, 0, 0, 0, {}};
   *handle = driver().space.add(std::move(physical));
   return CUDA_SUCCESS;

@@ -1,10 +1,12 @@
 // Device memory beyond cuMemAlloc: pools, virtual memory, arrays, managed memory, other processes.
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -295,6 +297,114 @@ TEST_F(LibcudaMemoryTest, AFileOfMemoryIsImportedOnceMore) {
   ASSERT_OK("cuMemRelease", handle);
   EXPECT_EQ(free_bytes(), before + 2 * kMebi);
   close(file);
+}
+
+// Not tests of their own: the next one lets them run, one after the other, in processes of their own.
+TEST(LibcudaOwner, DISABLED_LeavesBytesAndIsKilled) {
+  CUcontext context = nullptr;
+  CUdeviceptr small = 0;
+  ASSERT_OK("cuInit", 0u);
+  ASSERT_OK("cuCtxCreate_v2", &context, 0u, CUdevice{0});
+  ASSERT_OK("cuMemAlloc_v2", &small, 4 * kMebi);
+  put(small, "a secret");
+  put(small + 4 * kMebi - 16, "its end");
+  raise(SIGKILL);
+}
+
+TEST(LibcudaOwner, DISABLED_FindsThem) {
+  CUcontext context = nullptr;
+  CUdeviceptr same = 0, large = 0;
+  ASSERT_OK("cuInit", 0u);
+  ASSERT_OK("cuCtxCreate_v2", &context, 0u, CUdevice{0});
+  ASSERT_OK("cuMemAlloc_v2", &same, 4 * kMebi);
+  EXPECT_EQ(get(same), "a secret");
+  EXPECT_EQ(get(same + 4 * kMebi - 16), "its end");
+  ASSERT_OK("cuMemAlloc_v2", &large, 512 * kMebi);
+  EXPECT_EQ(get(large), "a secret") << "memory that this process never had";
+  const CUmemAllocationProp properties = on_device(kHandleFile);
+  const CUmemAccessDesc access{{kLocationDevice, 0}, kAccessReadWrite};
+  CUmemGenericAllocationHandle handle = 0;
+  CUdeviceptr mapped = 0;
+  ASSERT_OK("cuMemCreate", &handle, 2 * kMebi, &properties, 0ull);
+  ASSERT_OK("cuMemAddressReserve", &mapped, 2 * kMebi, size_t{0}, CUdeviceptr{0}, 0ull);
+  ASSERT_OK("cuMemMap", mapped, 2 * kMebi, size_t{0}, handle, 0ull);
+  ASSERT_OK("cuMemSetAccess", mapped, 2 * kMebi, &access, size_t{1});
+  EXPECT_EQ(get(mapped), "a secret");
+}
+
+int run_owner(const char* test) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string filter = std::string("--gtest_filter=LibcudaOwner.DISABLED_") + test;
+    execl("/proc/self/exe", "libcuda_test", filter.c_str(), "--gtest_also_run_disabled_tests", nullptr);
+    _exit(127);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  return status;
+}
+
+// Design 8: memory is dirty with its last owner's bytes, however that ended; enforcement.md asks for it
+// of 5.3.
+TEST_F(LibcudaMemoryTest, FreshMemoryIsDirtyWithTheBytesOfAnotherKilledProcess) {
+  const int killed = run_owner("LeavesBytesAndIsKilled");
+  ASSERT_TRUE(WIFSIGNALED(killed) && WTERMSIG(killed) == SIGKILL);
+  EXPECT_EQ(run_owner("FindsThem"), 0);
+}
+
+// What lives is nobody else's to see: not its memory, nor what it frees before it ends.
+TEST_F(LibcudaMemoryTest, AnotherProcessFindsNothingOfOneThatLives) {
+  const CUdeviceptr own = allocate(4 * kMebi);
+  put(own, "still in use");
+  ASSERT_TRUE(WIFSIGNALED(run_owner("LeavesBytesAndIsKilled")));
+  EXPECT_EQ(run_owner("FindsThem"), 0);
+  EXPECT_EQ(get(own), "still in use");
+}
+
+// Not a test of its own: exports memory, tells its file over the socket and is killed.
+TEST(LibcudaMaker, DISABLED_ExportsMemory) {
+  CUcontext context = nullptr;
+  ASSERT_OK("cuInit", 0u);
+  ASSERT_OK("cuCtxCreate_v2", &context, 0u, CUdevice{0});
+  const CUmemAllocationProp properties = on_device(kHandleFile);
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_OK("cuMemCreate", &handle, 64 * kMebi, &properties, 0ull);
+  int file = -1;
+  ASSERT_OK("cuMemExportToShareableHandle", static_cast<void*>(&file), handle, kHandleFile, 0ull);
+  ASSERT_EQ(write(STDIN_FILENO, &file, sizeof file), static_cast<ssize_t>(sizeof file));
+  char byte = 0;
+  ASSERT_EQ(read(STDIN_FILENO, &byte, 1), 0);
+}
+
+TEST_F(LibcudaMemoryTest, ImportedMemoryOutlivesItsMakerAndIsChargedToItsLastHolder) {
+  const size_t before = free_bytes();
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDIN_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    execl("/proc/self/exe", "libcuda_test", "--gtest_filter=LibcudaMaker.*",
+          "--gtest_also_run_disabled_tests", nullptr);
+    _exit(127);
+  }
+  close(ends[1]);
+  int number = -1;
+  ASSERT_EQ(read(ends[0], &number, sizeof number), static_cast<ssize_t>(sizeof number));
+  const std::string path = "/proc/" + std::to_string(child) + "/fd/" + std::to_string(number);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(file, 0);
+  CUmemGenericAllocationHandle imported = 0;
+  ASSERT_OK("cuMemImportFromShareableHandle", &imported, reinterpret_cast<void*>(static_cast<intptr_t>(file)),
+            kHandleFile);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(free_bytes(), before - 64 * kMebi) << "the maker's context is gone, its memory is not";
+  ASSERT_OK("cuMemRelease", imported);
+  EXPECT_EQ(free_bytes(), before);
+  close(file);
+  close(ends[0]);
 }
 
 }  // namespace

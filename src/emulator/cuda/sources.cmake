@@ -5,6 +5,7 @@ set(EMULATOR_CUDA_SOURCES
   cuda/memory_pool.cc
   cuda/visible_devices.cc
   cuda/mig_visible.cc
+  cuda/mps_client.cc
   cuda/driver.cc
   cuda/device_attributes.cc
   cuda/image.cc

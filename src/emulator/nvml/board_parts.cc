@@ -87,7 +87,7 @@ NVML_EXPORT Return nvmlDeviceGetConfComputeMemSizeInfo(Device* device, Confident
 
 NVML_EXPORT Return nvmlDeviceGetRowRemapperHistogram(Device* device, RowHistogram* histogram) {
   return answer_one(device, histogram, [](const Gpu& gpu, RowHistogram& answer) {
-    if (!gpu.detail.has_remapped_rows) return Return::not_supported;
+    if (!tells_remapped_rows(gpu)) return Return::not_supported;
     answer = {.max = gpu.detail.memory_banks, .high = 0, .partial = 0, .low = 0, .none = 0};
     return Return::success;
   });

@@ -1,4 +1,5 @@
 // nvmlDeviceGetFieldValues: many values in one call, each with its own result.
+#include <algorithm>
 #include <ctime>
 
 #include "emulator/nvml/nvml_call.h"
@@ -17,6 +18,8 @@ constexpr uint32_t ecc_double_aggregate = 6;
 constexpr uint32_t retired_single = 29;
 constexpr uint32_t retired_double = 30;
 constexpr uint32_t retired_pending = 31;
+constexpr uint32_t policy_power = 74;
+constexpr uint32_t policy_thermal = 75;
 constexpr uint32_t total_energy = 83;
 constexpr uint32_t nvlink_count = 91;
 constexpr uint32_t pcie_replays = 94;
@@ -38,6 +41,9 @@ constexpr uint32_t power_requested_limit = 192;
 constexpr uint32_t pcie_sent_bytes = 197;
 constexpr uint32_t pcie_received_bytes = 198;
 constexpr uint32_t recovery_action = 230;
+constexpr uint32_t software_thermal_ns = 269;
+constexpr uint32_t hardware_thermal_ns = 270;
+constexpr uint32_t power_brake_ns = 271;
 }  // namespace field_number
 
 // The GPU and one reading of it, shared by all fields of a call.
@@ -85,7 +91,7 @@ Return health_value(const Source& source, uint32_t field, FieldValue& value) {
     case field_number::remapped_failure: {
       const std::array rows{faults.rows_corrected.load(), faults.rows_uncorrected.load(),
                             faults.rows_pending.load(), faults.rows_failure.load()};
-      return source.gpu.detail.has_remapped_rows
+      return tells_remapped_rows(source.gpu)
                  ? number32(value, rows[field - field_number::remapped_correctable])
                  : Return::not_supported;
     }
@@ -131,6 +137,24 @@ Return link_value(const Source& source, uint32_t field, FieldValue& value) {
   return number32(value, is_blackwell ? 53125 : is_hopper ? 26562 : 25781);
 }
 
+// Time with lowered clocks, by reason: the truth, of which the bits of the moment are a snapshot.
+Return throttle_value(const Source& source, uint32_t field, FieldValue& value) {
+  if (source.gpu.is_share()) return Return::not_supported;
+  const auto had = [&](uint64_t reason) { return source.gpu.model.throttled_ns(source.gpu.number, reason); };
+  switch (field) {
+    case field_number::policy_power:
+      return number64(value, had(kReasonPowerCap));
+    case field_number::policy_thermal:
+      return number64(value, std::max(had(kReasonSoftwareThermal), had(kReasonHardwareThermal)));
+    case field_number::software_thermal_ns:
+      return number64(value, had(kReasonSoftwareThermal));
+    case field_number::hardware_thermal_ns:
+      return number64(value, had(kReasonHardwareThermal));
+    default:
+      return number64(value, had(kReasonPowerBrake));
+  }
+}
+
 Return value_of(const Source& source, uint32_t field, FieldValue& value) {
   switch (field) {
     case field_number::total_energy:
@@ -142,9 +166,15 @@ Return value_of(const Source& source, uint32_t field, FieldValue& value) {
     case field_number::resetless_mig:  // Hopper and later switch MIG without a reset
       return number32(value, source.gpu.board.architecture >= Architecture::Hopper ? 1 : 0);
     case field_number::pcie_sent_bytes:
-      return number64(value, source.gpu.model.settings(source.gpu.number).bytes_from_gpu.load());
+      return number64(value, source.gpu.model.bytes_moved(source.gpu.number, Bus::from_gpu));
     case field_number::pcie_received_bytes:
-      return number64(value, source.gpu.model.settings(source.gpu.number).bytes_to_gpu.load());
+      return number64(value, source.gpu.model.bytes_moved(source.gpu.number, Bus::to_gpu));
+    case field_number::policy_power:
+    case field_number::policy_thermal:
+    case field_number::software_thermal_ns:
+    case field_number::hardware_thermal_ns:
+    case field_number::power_brake_ns:
+      return throttle_value(source, field, value);
     case field_number::nvlink_speed:
     case field_number::nvlink_state:
     case field_number::nvlink_version:

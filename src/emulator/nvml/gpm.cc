@@ -111,16 +111,12 @@ NVML_EXPORT Return nvmlGpmSampleGet(Device* device, GpmSample* sample) {
     if (!content_of(sample)) return Return::invalid_argument;
     if (!has_gpm(gpu)) return Return::not_supported;
     const GpuReading reading = gpu.read();
-    const SharedGpuSettings& settings = gpu.model.settings(gpu.number);
+    const uint64_t received = gpu.model.bytes_moved(gpu.number, Bus::to_gpu);
+    const uint64_t sent = gpu.model.bytes_moved(gpu.number, Bus::from_gpu);
     const std::lock_guard lock(g_samples_mutex);
     for (const auto& known : g_samples) {
       if (known.get() != sample) continue;
-      *known = {true,
-                gpu.number,
-                reading.time_ns,
-                reading.busy_ns,
-                settings.bytes_to_gpu.load(),
-                settings.bytes_from_gpu.load()};
+      *known = {true, gpu.number, reading.time_ns, reading.busy_ns, received, sent};
     }
     return Return::success;
   });

@@ -75,13 +75,14 @@ NVML_EXPORT Return nvmlDeviceGetPcieThroughput(Device* device, uint32_t counter,
   constexpr uint64_t kWindowNs = 20'000'000;
   return answer_one(device, kilobytes, [&](const Gpu& gpu, uint32_t& answer) {
     if (counter > kReceived) return Return::invalid_argument;
-    const SharedGpuSettings& settings = gpu.model.settings(gpu.number);
-    const std::atomic<uint64_t>& bytes = counter == kSent ? settings.bytes_from_gpu : settings.bytes_to_gpu;
-    const uint64_t before = bytes.load(), began = monotonic_now();
+    const Bus direction = counter == kSent ? Bus::from_gpu : Bus::to_gpu;
+    const uint64_t before = gpu.model.bytes_moved(gpu.number, direction), began = monotonic_now();
     timespec left{.tv_sec = 0, .tv_nsec = kWindowNs};
     while (nanosleep(&left, &left) != 0) {
     }
-    answer = static_cast<uint32_t>((bytes.load() - before) * 1'000'000 / (monotonic_now() - began));
+    const uint64_t bytes = gpu.model.bytes_moved(gpu.number, direction) - before;
+    answer = static_cast<uint32_t>(static_cast<double>(bytes) * 1e6 /
+                                   static_cast<double>(monotonic_now() - began));
     return Return::success;
   });
 }

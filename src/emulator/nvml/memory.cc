@@ -169,7 +169,7 @@ NVML_EXPORT Return nvmlDeviceGetRemappedRows(Device* device, uint32_t* correctab
                                              uint32_t* is_pending, uint32_t* failure) {
   return with_gpu(device, [&](const Gpu& gpu) {
     if (any_null(correctable, uncorrectable, is_pending, failure)) return Return::invalid_argument;
-    if (!gpu.detail.has_remapped_rows) return Return::not_supported;
+    if (!tells_remapped_rows(gpu)) return Return::not_supported;
     const SharedGpuFaults& faults = gpu.model.faults(gpu.number);
     *correctable = faults.rows_corrected.load();
     *uncorrectable = faults.rows_uncorrected.load();

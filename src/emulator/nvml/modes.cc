@@ -88,15 +88,13 @@ NVML_EXPORT Return nvmlDeviceSetGpuLockedClocks(Device* device, uint32_t least_m
   return change(device, [&](const Gpu& gpu) {
     if (gpu.is_share()) return Return::not_supported;
     if (least_mhz > most_mhz || most_mhz == 0) return Return::invalid_argument;
-    gpu.model.settings(gpu.number).clock_min_mhz.store(least_mhz);
-    gpu.model.settings(gpu.number).clock_max_mhz.store(most_mhz);
+    gpu.model.lock_clocks(gpu.number, least_mhz, most_mhz);
     return Return::success;
   });
 }
 NVML_EXPORT Return nvmlDeviceResetGpuLockedClocks(Device* device) {
   return change(device, [](const Gpu& gpu) {
-    gpu.model.settings(gpu.number).clock_min_mhz.store(0);
-    gpu.model.settings(gpu.number).clock_max_mhz.store(0);
+    gpu.model.lock_clocks(gpu.number, 0, 0);
     return Return::success;
   });
 }

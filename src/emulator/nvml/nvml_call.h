@@ -2,6 +2,7 @@
 // thrown across the C interface.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -72,6 +73,15 @@ Return with_gpu(const Device* device, Body body) {
     gpu.model.wait_while_nvml_blocked(gpu.number);
     return gpu.model.is_lost(gpu.number) ? Return::gpu_is_lost : body(gpu);
   });
+}
+
+// Rows of memory that were remapped are not told while MIG instances exist (nvml.h).
+inline bool tells_remapped_rows(const Gpu& gpu) {
+  if (!gpu.detail.has_remapped_rows) return false;
+  if (!gpu.model.mig_enabled(gpu.number)) return true;
+  const SharedMig layout = gpu.model.mig_layout(gpu.number);
+  return std::none_of(layout.instances.begin(), layout.instances.end(),
+                      [](const SharedGpuInstance& instance) { return instance.exists != 0; });
 }
 
 // The commonest shape: a pointer for one answer, which body(gpu, answer) fills or declines.

@@ -95,7 +95,21 @@ struct FrameCaptureStats {
   uint32_t sessions, frames_per_second, latency_us;
 };
 struct ViolationTime {
-  uint64_t reference_ns, violation_ns;
+  uint64_t reference_us, violation_ns;
+};
+struct ThermalSensor {
+  int32_t controller, least, most, celsius, target;
+};
+struct ThermalSettings {
+  uint32_t count;
+  std::array<ThermalSensor, 3> sensors;
+};
+struct DomainUtilisation {
+  uint32_t is_present, percent, raise_above, lower_below;
+};
+struct DynamicStates {
+  uint32_t flags;
+  std::array<DomainUtilisation, 8> domains;
 };
 struct RowHistogram {
   uint32_t max, high, partial, low, none;

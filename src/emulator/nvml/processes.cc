@@ -64,12 +64,25 @@ Return compute_processes(Device* device, uint32_t* count, Info* infos, Info (*in
   return with_gpu(device, [&](const Gpu& gpu) { return list(gpu, nullptr); });
 }
 
-// Nothing draws on an emulated GPU, and no CUDA MPS server runs on it.
+// Nothing draws on an emulated GPU.
 template <class Info>
 Return no_processes(Device* device, uint32_t* count, Info* infos) {
   const Device* const parent = is_mig_device(device) ? device_of_gpu(place_of(device)->gpu) : device;
   return with_gpu(parent,
                   [&](const Gpu&) { return copy_list(count, infos, 0, [](uint32_t) { return Info{}; }); });
+}
+
+// On a GPU that is shared as under MPS every process is a client: nvidia-smi shows it as M+C, in both lists.
+// There is no process of an MPS server.
+template <class Info>
+Return mps_processes(Device* device, uint32_t* count, Info* infos, Info (*info)(const ProcessReading&)) {
+  if (is_mig_device(device)) return no_processes(device, count, infos);
+  return with_gpu(device, [&](const Gpu& gpu) {
+    std::vector<ProcessReading> processes;
+    if (gpu.model.is_mps(gpu.number)) processes = visible_processes(gpu);
+    return copy_list(count, infos, static_cast<uint32_t>(processes.size()),
+                     [&](uint32_t i) { return info(processes[i]); });
+  });
 }
 
 std::vector<ProcessReading> busy_since(const Gpu& gpu, uint64_t last_seen_us) {
@@ -124,24 +137,25 @@ NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses_v3(Device* device, uint
 }
 NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses(Device* device, uint32_t* count,
                                                            ProcessInfoV1* infos) {
-  return no_processes(device, count, infos);
+  return mps_processes(device, count, infos, info_v1);
 }
 NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses_v2(Device* device, uint32_t* count,
                                                               ProcessInfoV2* infos) {
-  return no_processes(device, count, infos);
+  return mps_processes(device, count, infos, info_v2);
 }
 NVML_EXPORT Return nvmlDeviceGetMPSComputeRunningProcesses_v3(Device* device, uint32_t* count,
                                                               ProcessInfoV2* infos) {
-  return no_processes(device, count, infos);
+  return mps_processes(device, count, infos, info_v2);
 }
 
 NVML_EXPORT Return nvmlDeviceGetRunningProcessDetailList(Device* device, ProcessDetailList* list) {
-  constexpr uint32_t kCompute = 0, kModes = 3;
+  constexpr uint32_t kCompute = 0, kMps = 2, kModes = 3;
   return answer_one(device, list, [](const Gpu& gpu, ProcessDetailList& answer) {
     if (answer.version != versioned<ProcessDetailList>(1)) return Return::argument_version_mismatch;
     if (answer.mode >= kModes) return Return::invalid_argument;
     std::vector<ProcessReading> processes;
-    if (answer.mode == kCompute) processes = visible_processes(gpu);
+    const bool lists_all = answer.mode == kCompute || (answer.mode == kMps && gpu.model.is_mps(gpu.number));
+    if (lists_all) processes = visible_processes(gpu);
     return copy_list(&answer.count, answer.processes, static_cast<uint32_t>(processes.size()),
                      [&](uint32_t i) { return detail(processes[i]); });
   });

@@ -58,6 +58,9 @@ expect 2 "say which GPUs" "$program" run -- true
 expect 2 "after --" "$program" run --board t4
 expect 2 "at most 64" "$program" start --board t4:40 --board t4:25
 expect 2 "the number of GPUs" "$program" start --board t4:0
+expect 2 "no way of sharing" "$program" run --board t4 --sharing fair -- true
+expect 0 '"sharing": "mps"' "$program" run --board t4:2 --sharing mps@1 -- "$program" status --json
+expect 1 "no GPU 3" "$program" run --board t4:2 --sharing mps@3 -- true
 expect 2 "is not understood" "$program" start --board t4 --quick
 expect 2 "needs a value" "$program" start --board
 expect 2 "not a driver level; choose one of 470" "$program" start --board t4 --driver newest

@@ -37,8 +37,8 @@ constexpr std::string_view kProgramHelp =
 
 constexpr std::array<Verb, 8> kVerbs{{
     {"run",
-     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND] -- "
-     "COMMAND\n"
+     "tranche-emulator run --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND]\n"
+     "                     [--sharing WAY] -- COMMAND\n"
      "\n"
      "Runs COMMAND on an emulated server that only it and its children see: device nodes in a private /dev,\n"
      "libcuda.so.1 and libnvidia-ml.so.1 where every program finds them, state in a private /run. All is\n"
@@ -48,8 +48,8 @@ constexpr std::array<Verb, 8> kVerbs{{
      "  tranche-emulator run --board h100-80:4 -- nvtop\n"
      "  tranche-emulator run --board t4 --board l40s:2 -- env CUDA_VISIBLE_DEVICES=1 ./program\n"},
     {"start",
-     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND] "
-     "[--name NAME]\n"
+     "tranche-emulator start --board BOARD[:COUNT]... [--server FILE] [--driver LEVEL] [--guest KIND]\n"
+     "                       [--sharing WAY] [--name NAME]\n"
      "\n"
      "Makes the server's state (/run/tranche-emulator) and device nodes (/dev/nvidia*), and prints the "
      "folder\n"
@@ -57,7 +57,10 @@ constexpr std::array<Verb, 8> kVerbs{{
      "\"board = h100-80:4\", \"driver = 570\", \"name = lab-a\". A LEVEL is one of 470, 535, 550 (if nothing "
      "is\n"
      "said), 570, 580, 595, 615, 620, or a whole version such as 550.54.14. A KIND is\n"
-     "none, passthrough, vgpu or vgpu-unlicensed.\n"
+     "none, passthrough, vgpu or vgpu-unlicensed. A WAY is slices (processes take turns, if nothing is "
+     "said), "
+     "mps\n"
+     "(they run side by side and share faults, as clients of MPS), or mps@0,3 for GPUs 0 and 3 only.\n"
      "\n"
      "  tranche-emulator start --board a100-80:8\n"
      "  tranche-emulator start --server lab.server --driver 570\n"},
@@ -197,6 +200,7 @@ Result<void> apply_option(const std::string& name, const std::string& value, Ser
   if (name == "--board") return add_boards(value, server);
   if (name == "--server") return apply_server_file(value, server);
   if (name == "--guest") return set_guest(value, server);
+  if (name == "--sharing") return set_sharing(value, server);
   if (name == "--driver" || name == "--driver-version") {
     TRY_ASSIGN(server.driver_version, driver_version_of(value));
     return {};
@@ -213,7 +217,7 @@ bool takes_server(std::string_view verb) { return verb == "run" || verb == "star
 bool takes_value(std::string_view verb, std::string_view name) {
   return takes_server(verb) &&
          (name == "--board" || name == "--server" || name == "--driver" || name == "--driver-version" ||
-          name == "--guest" || (name == "--name" && verb == "start"));
+          name == "--guest" || name == "--sharing" || (name == "--name" && verb == "start"));
 }
 
 // "--name=value" as two.

@@ -20,6 +20,7 @@
 
 #include "emulator/device_model.h"
 #include "emulator/device_nodes.h"
+#include "emulator/former_bytes.h"
 #include "emulator/program/libraries.h"
 
 namespace tranche::emulator {
@@ -143,7 +144,7 @@ Result<void> build_state(const ServerDescription& server) {
   }
   TRY(install_libraries(kLibraryDirectory, server.driver_version));
   TRY_ASSIGN(const auto model, DeviceModel::create(kStateDirectory, server));
-  return {};
+  return make_former_bytes(kStateDirectory, model->gpu_count());
 }
 
 // In a user namespace no device can be made; /dev/null, bound under the names, can be opened too.

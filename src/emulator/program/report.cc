@@ -50,12 +50,14 @@ void append_gpu_json(std::string& text, DeviceModel& model, uint32_t gpu) {
   append(text,
          "    {\"index\": %u, \"uuid\": \"%s\", \"board\": \"%s\", \"name\": \"%s\", \"minor\": %u,"
          " \"memory_bytes\": %llu, \"usable_bytes\": %llu, \"used_bytes\": %llu, \"utilisation_percent\": %u,"
-         " \"busy_ns\": %llu, \"power_milliwatts\": %u, \"temperature\": %u,\n     \"processes\": [",
+         " \"busy_ns\": %llu, \"power_milliwatts\": %u, \"temperature\": %u, \"sharing\": \"%s\",\n     "
+         "\"processes\": [",
          gpu, model.identity(gpu).uuid_text.data(), model.board(gpu).key.data(), model.board(gpu).name.data(),
          model.identity(gpu).minor, static_cast<unsigned long long>(reading.total_bytes),
          static_cast<unsigned long long>(model.usable_bytes(gpu)),
          static_cast<unsigned long long>(reading.used_bytes), reading.utilisation_percent,
-         static_cast<unsigned long long>(reading.busy_ns), reading.power_milliwatts, reading.temperature);
+         static_cast<unsigned long long>(reading.busy_ns), reading.power_milliwatts, reading.temperature,
+         model.is_mps(gpu) ? "mps" : "slices");
   const char* separator = "";
   for (const ProcessReading& process : model.processes(gpu)) {
     text += separator;

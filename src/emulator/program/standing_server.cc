@@ -8,6 +8,7 @@
 
 #include "emulator/device_model.h"
 #include "emulator/device_nodes.h"
+#include "emulator/former_bytes.h"
 #include "emulator/program/libraries.h"
 
 namespace tranche::emulator {
@@ -34,6 +35,7 @@ void remove_files(const std::string& directory) {
   for (const char* name : {"device_model", "device_model.new", "processes"}) {
     unlink((directory + "/" + name).c_str());
   }
+  remove_former_bytes(directory);
   rmdir(directory.c_str());
 }
 
@@ -42,6 +44,7 @@ Result<void> build(const std::string& directory, const ServerDescription& server
   TRY(make_directory(directory + "/lib"));
   TRY(install_libraries(directory + "/lib", server.driver_version));
   TRY_ASSIGN(const auto model, DeviceModel::create(directory, server));
+  TRY(make_former_bytes(directory, model->gpu_count()));
   return make_nodes(kDeviceDirectory, model->gpu_count(), 0);
 }
 

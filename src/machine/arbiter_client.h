@@ -1,0 +1,47 @@
+// tranche-arbiter over its control socket (wire/arbiter.h). Connects when it is asked something; an arbiter
+// that is not there, or does not answer within two seconds, is `unavailable`, and the next question tries
+// anew. Nothing here waits.
+#pragma once
+
+#include <optional>
+
+#include "base/reactor.h"
+#include "linux/unique_fd.h"
+#include "machine/memory_arbiter.h"
+#include "wire/arbiter.h"
+
+namespace tranche::machine {
+
+class ArbiterClient final : public MemoryArbiter {
+ public:
+  ArbiterClient(Reactor& reactor, std::string socket_path);
+
+  void usage(Answered answered) override;
+  void set_board(const std::string& gpu, MiB usable, MiB elsewhere) override;
+
+ private:
+  struct Question {
+    uint64_t id = 0;
+    Answered answered;
+    std::vector<ShareUsage> rows;
+    wire::UsageRequest next{};
+    Reactor::Handle timeout;
+  };
+
+  bool connect();
+  template <class Message>
+  bool send(Message message, wire::ArbiterKind kind);
+  void ask_page();
+  void receive();
+  void take(const char* bytes, size_t size);
+  void disconnect(const std::string& why);
+
+  Reactor& reactor_;
+  std::string path_;
+  UniqueFd socket_;
+  Reactor::Handle readable_;
+  uint64_t next_id_ = 1;
+  std::optional<Question> question_;
+};
+
+}  // namespace tranche::machine

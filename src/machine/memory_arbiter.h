@@ -1,0 +1,44 @@
+// The daemon's view of the arbiter: what each task was promised of a GPU's memory, may use and uses, and what
+// each GPU has to give. Real: arbiter_client.h. Tests have their own.
+//
+// Units: bytes where the arbiter counts, MiB where the daemon says. Threading: the reactor's thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/units.h"
+#include "model/job.h"
+
+namespace tranche::machine {
+
+// Of one task and GPU.
+struct ShareUsage {
+  TaskKey task;
+  std::string gpu;  // device_uuid_digits
+  uint64_t limit = 0;
+  uint64_t guarantee = 0;  // of the limit
+  uint64_t charged = 0;
+  uint64_t granted = 0;
+  uint64_t owed = 0;  // of what it borrows beyond the guarantee, to be given back
+  uint64_t denied = 0;
+  uint32_t processes = 0;
+  uint32_t waits = 0;
+  bool held_by_driver = false;
+};
+
+class MemoryArbiter {
+ public:
+  using Answered = std::function<void(Result<std::vector<ShareUsage>>)>;
+
+  virtual ~MemoryArbiter() = default;
+  // Everything, by task. One question at a time: another one before the answer is refused (conflict).
+  virtual void usage(Answered answered) = 0;
+  // What a GPU has for tasks, and what of it processes of nobody's hold.
+  virtual void set_board(const std::string& gpu, MiB usable, MiB elsewhere) = 0;
+};
+
+}  // namespace tranche::machine

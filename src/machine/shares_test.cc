@@ -1,0 +1,326 @@
+// Lent memory and the watchdog in the whole daemon, on virtual time; the arbiter's answers are the test's.
+#include "machine/shares.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/manual_reactor.h"
+#include "gpu/simulated_host.h"
+#include "linux/log.h"
+#include "machine/daemon.h"
+#include "machine/device_uuid.h"
+#include "machine/simulated_task_host.h"
+
+namespace tranche::machine {
+namespace {
+
+constexpr uint64_t kGib = uint64_t{1} << 30;
+
+class PlainUsers final : public UserDirectory {
+ public:
+  using UserDirectory::UserDirectory;
+
+ protected:
+  std::optional<UserRecord> look_up(uint32_t uid) override {
+    return UserRecord{"user" + std::to_string(uid), uid, "/home", "/bin/sh"};
+  }
+};
+
+class SaidArbiter final : public MemoryArbiter {
+ public:
+  void usage(Answered answered) override {
+    if (silent) return answered(fail(ErrorCode::unavailable, "it is silent"));
+    answered(rows);
+  }
+  void set_board(const std::string&, MiB usable, MiB) override { usable_said = usable; }
+
+  std::vector<ShareUsage> rows;
+  bool silent = false;
+  MiB usable_said;
+};
+
+Duration seconds(int64_t count) { return Duration(count * kSecond.count()); }
+
+class SharesTest : public ::testing::Test {
+ protected:
+  SharesTest()
+      : reactor_(Time(1'800'000'000'000'000'000)),
+        gpus_(reactor_, SimulatedHost::board("h100-80", 1)),
+        users_(reactor_.clock()),
+        tasks_(reactor_, [](const LaunchPlan&) {
+          SimulatedTaskHost::Behaviour behaviour;
+          behaviour.run_time = kHour;
+          return behaviour;
+        }) {
+    set_log_sink([](LogLevel, std::string_view) {});
+    char folder[] = "/dev/shm/tranche-shares-XXXXXX";
+    config_.state_dir = ::mkdtemp(folder);
+    config_.run_dir = config_.state_dir;
+    config_.journal_ballast = MiB(1);
+    config_.share.recall_grace = seconds(20);
+    auto created = Daemon::create({reactor_, gpus_, tasks_, users_, config_, "boot",
+                                   std::make_unique<InlineWorker>(reactor_),
+                                   [this]() -> Result<DaemonConfig> { return config_; }, &arbiter_});
+    EXPECT_TRUE(created) << created.error().message();
+    daemon_ = std::move(*created);
+    daemon_->start([] {});
+    tasks_.connect(&daemon_->listener());
+    daemon_->listener().on_connected();
+    pass(seconds(1));
+  }
+  ~SharesTest() override {
+    tasks_.connect(nullptr);
+    daemon_.reset();
+    std::filesystem::remove_all(config_.state_dir);
+    set_log_sink({});
+  }
+
+  Engine& engine() { return daemon_->engine(); }
+  void pass(Duration time) { reactor_.run_until(reactor_.clock().since_boot() + time); }
+  const JobRecord& job(JobId id) { return *engine().jobs().find(id); }
+  bool executes(JobId id) { return tasks_.running().contains(TaskKey{id, 0, job(id).attempt}); }
+  void reconfigure() { ASSERT_TRUE(daemon_->reload()); }
+
+  JobId submit(int64_t guarantee_gib, int64_t limit_gib = 0) {
+    JobSpec spec;
+    spec.owner = {2001, 2001, "ada"};
+    spec.queue = "default/ada";
+    spec.task.gpu.count = 1;
+    spec.task.gpu.kind = SliceKind::fraction;
+    spec.task.gpu.memory = MiB(guarantee_gib * 1024);
+    spec.task.gpu.memory_limit = MiB(limit_gib * 1024);
+    spec.time_limit = kHour;
+    spec.payload_hash = "none";
+    const JobId id = engine().jobs().next_id();
+    Engine::Attachment attachment;
+    api::SubmitRequest request;
+    request.argv = {"train"};
+    request.directory = "/home";
+    attachment.payload = StoredPayload{"none", "train", api::encode(request)};
+    attachment.request = std::make_shared<const api::SubmitRequest>(std::move(request));
+    engine().record(JobSubmitted{id, spec, {}}, std::move(attachment));
+    return id;
+  }
+
+  ShareUsage row(JobId id, int64_t guarantee, int64_t limit, int64_t charged, int64_t owed = 0) {
+    ShareUsage usage;
+    usage.task = TaskKey{id, 0, job(id).attempt};
+    usage.gpu = device_uuid_digits(engine().scheduler().gpus().front().gpu->uuid);
+    usage.guarantee = static_cast<uint64_t>(guarantee) * kGib;
+    usage.limit = static_cast<uint64_t>(limit) * kGib;
+    usage.charged = usage.granted = static_cast<uint64_t>(charged) * kGib;
+    usage.owed = static_cast<uint64_t>(owed) * kGib;
+    return usage;
+  }
+
+  // A borrower of 70 GiB that runs, and a newcomer whose 60 GiB are lent to it.
+  void lend() {
+    borrower_ = submit(10, 70);
+    pass(seconds(1));
+    ASSERT_TRUE(executes(borrower_));
+    arbiter_.rows = {row(borrower_, 10, 70, 70)};
+    newcomer_ = submit(60);
+    pass(seconds(1));
+    arbiter_.rows = {row(borrower_, 10, 70, 70, 51), row(newcomer_, 60, 60, 0)};
+    pass(seconds(1));
+  }
+
+  std::string note(JobId id) { return daemon_->shares()->note(id); }
+
+  ManualReactor reactor_;
+  SimulatedHost gpus_;
+  PlainUsers users_;
+  SimulatedTaskHost tasks_;
+  DaemonConfig config_;
+  SaidArbiter arbiter_;
+  std::unique_ptr<Daemon> daemon_;
+  JobId borrower_, newcomer_;
+};
+
+TEST_F(SharesTest, AStartWaitsUntilItsGuaranteeIsBack) {
+  lend();
+  EXPECT_EQ(job(newcomer_).state, JobState::starting) << "placed by what is guaranteed, and prepared";
+  EXPECT_FALSE(executes(newcomer_));
+  EXPECT_NE(note(newcomer_).find("gives back 51G of GPU 0"), std::string::npos) << note(newcomer_);
+  EXPECT_NE(note(borrower_).find("it has to give them back"), std::string::npos) << note(borrower_);
+  arbiter_.rows = {row(borrower_, 10, 70, 19), row(newcomer_, 60, 60, 0)};
+  pass(kMillisecond * 300);
+  EXPECT_TRUE(executes(newcomer_));
+  EXPECT_EQ(note(newcomer_), "");
+  pass(seconds(60));
+  EXPECT_TRUE(executes(borrower_)) << "it gave back in time";
+}
+
+TEST_F(SharesTest, ItIsNotOpenedOnAnAnswerFromBeforeItsRegistration) {
+  borrower_ = submit(10, 70);
+  pass(seconds(1));
+  arbiter_.rows = {row(borrower_, 10, 70, 70)};
+  newcomer_ = submit(60);
+  pass(seconds(2));
+  EXPECT_FALSE(executes(newcomer_)) << "the arbiter has not heard of it";
+}
+
+TEST_F(SharesTest, ABorrowerIsToldOnceAndStoppedWhenTheGraceIsOver) {
+  lend();
+  ASSERT_EQ(tasks_.notices().size(), 1U) << "told at once, and once";
+  EXPECT_EQ(tasks_.notices()[0].second, 23);
+  pass(seconds(18));
+  EXPECT_TRUE(executes(borrower_));
+  pass(seconds(3));
+  EXPECT_FALSE(tasks_.running().contains(TaskKey{borrower_, 0, 1}));
+  EXPECT_EQ(tasks_.notices().size(), 1U);
+  bool said = false;
+  for (const StateChange& change : job(borrower_).history)
+    said = said || change.reason.find("did not give back 51G of GPU 0") != std::string::npos;
+  EXPECT_TRUE(said);
+  EXPECT_EQ(job(borrower_).attempt, 2U) << "it waits again, or runs again where it fits";
+}
+
+TEST_F(SharesTest, WhatBecomesOfABorrowerIsThePolicys) {
+  config_.share.recall_end = RecallEnd::cancel;
+  config_.share.recall_signal = 0;
+  reconfigure();
+  lend();
+  pass(seconds(25));
+  EXPECT_TRUE(tasks_.notices().empty());
+  EXPECT_EQ(job(borrower_).state, JobState::cancelled);
+}
+
+TEST_F(SharesTest, ByPolicyNobodyIsEndedAndTheStartWaits) {
+  config_.share.recall_end = RecallEnd::never;
+  reconfigure();
+  lend();
+  pass(seconds(600));
+  EXPECT_TRUE(executes(borrower_));
+  EXPECT_FALSE(executes(newcomer_));
+}
+
+TEST_F(SharesTest, ASilentArbiterEndsNobodyAndOpensNothing) {
+  lend();
+  arbiter_.silent = true;
+  pass(seconds(600));
+  EXPECT_TRUE(executes(borrower_));
+  EXPECT_FALSE(executes(newcomer_));
+  EXPECT_NE(note(newcomer_).find("arbiter"), std::string::npos);
+}
+
+TEST_F(SharesTest, WithoutABorrowerNobodyWaitsForTheArbiter) {
+  arbiter_.silent = true;
+  const JobId first = submit(10), second = submit(20);
+  pass(seconds(1));
+  EXPECT_TRUE(executes(first));
+  EXPECT_TRUE(executes(second));
+}
+
+TEST_F(SharesTest, TheArbiterIsToldWhatTheGpuHas) {
+  EXPECT_EQ(arbiter_.usable_said, engine().scheduler().gpus().front().gpu->memory_usable);
+}
+
+// --- the watchdog's grades, each by its key
+class WatchdogTest : public SharesTest {
+ protected:
+  WatchdogTest() : watch_({reactor_, engine(), tasks_, config_}) {
+    id_ = submit(2);
+    pass(seconds(1));
+    EXPECT_TRUE(executes(id_));
+  }
+
+  api::GpuList seen(int64_t held, std::optional<int64_t> charged, uint32_t registered = 1) {
+    api::GpuStatus gpu;
+    gpu.sample_age = kSecond;
+    api::SliceRow slice;
+    slice.job = id_;
+    slice.user = "ada";
+    slice.kind = SliceKind::fraction;
+    slice.memory = MiB(2048);
+    if (charged) slice.memory_charged = MiB(*charged);
+    if (charged) slice.processes = registered;
+    gpu.slices.push_back(slice);
+    api::GpuProcess process;
+    process.pid = 5;
+    process.job = id_;
+    process.memory = MiB(held);
+    if (held > 0) gpu.processes.push_back(process);
+    return {{gpu}};
+  }
+  void look(const api::GpuList& gpus, int64_t times) {
+    for (int64_t i = 0; i < times; ++i) {
+      watch_.look(gpus);
+      pass(seconds(1));
+    }
+  }
+
+  ShareWatch watch_;
+  JobId id_;
+};
+
+TEST_F(WatchdogTest, ReportsAfterThreeLooksAndDoesNoMoreUnlessToldTo) {
+  look(seen(3000, 1000), 2);
+  EXPECT_EQ(watch_.note(id_), "");
+  look(seen(3000, 1000), 100);
+  EXPECT_NE(watch_.note(id_).find("holds 3000M of GPU 0 and has 2G"), std::string::npos) << watch_.note(id_);
+  EXPECT_TRUE(executes(id_));
+  EXPECT_TRUE(tasks_.frozen().empty());
+}
+
+TEST_F(WatchdogTest, PausesAndContinuesWhenItIsOver) {
+  config_.watchdog.pause_after = seconds(8);
+  look(seen(3000, 1000), 8);
+  EXPECT_TRUE(tasks_.frozen().empty());
+  look(seen(3000, 1000), 2);
+  EXPECT_EQ(tasks_.frozen().size(), 1U);
+  EXPECT_NE(watch_.note(id_).find("Is paused"), std::string::npos);
+  look(seen(1000, 1000), 1);
+  EXPECT_TRUE(tasks_.frozen().empty());
+  EXPECT_EQ(watch_.note(id_), "");
+}
+
+TEST_F(WatchdogTest, EndsAfterItsTimeWithinTenSecondsOfTheClock) {
+  config_.watchdog.end_after = seconds(5);
+  look(seen(3000, 1000), 5);
+  EXPECT_TRUE(executes(id_));
+  look(seen(3000, 1000), 2);
+  pass(seconds(40));
+  EXPECT_EQ(job(id_).state, JobState::cancelled);
+  EXPECT_NE(job(id_).history.back().reason.find("ended by the watchdog"), std::string::npos)
+      << job(id_).history.back().reason;
+}
+
+TEST_F(WatchdogTest, NoAnswerOfTheDriverEndsNobody) {
+  config_.watchdog.end_after = seconds(5);
+  config_.watchdog.pause_after = seconds(4);
+  look(seen(3000, 1000), 3);
+  api::GpuList stale = seen(3000, 1000);
+  stale.gpus[0].sample_age = seconds(30);
+  look(stale, 100);
+  api::GpuList gone = seen(0, 1000);
+  gone.gpus[0].sample_age.reset();
+  look(gone, 100);
+  EXPECT_TRUE(executes(id_));
+  EXPECT_TRUE(tasks_.frozen().empty());
+}
+
+TEST_F(WatchdogTest, FindsWhatGoesAroundTheGuardWithinThePart) {
+  EXPECT_TRUE(over_shares(seen(1200, 1000)).empty()) << "drivers count a little more";
+  const auto past = over_shares(seen(1800, 1000));
+  ASSERT_EQ(past.size(), 1U);
+  EXPECT_EQ(past[0].kind, OverShare::Kind::unguarded);
+  EXPECT_EQ(over_shares(seen(400, 0, 0)).size(), 1U) << "a process that the guard does not know";
+  EXPECT_TRUE(over_shares(seen(1800, std::nullopt)).empty()) << "the arbiter is silent: nothing is known";
+  config_.watchdog.end_after = seconds(5);
+  look(seen(1800, 1000), 20);
+  EXPECT_TRUE(executes(id_)) << "reported alone, unless the policy says act";
+  EXPECT_NE(watch_.note(id_).find("go around the guard"), std::string::npos);
+  config_.watchdog.unguarded = Unguarded::ignore;
+  look(seen(1800, 1000), 1);
+  EXPECT_EQ(watch_.note(id_), "");
+  config_.watchdog.unguarded = Unguarded::act;
+  look(seen(1800, 1000), 10);
+  pass(seconds(40));
+  EXPECT_EQ(job(id_).state, JobState::cancelled);
+}
+
+}  // namespace
+}  // namespace tranche::machine
