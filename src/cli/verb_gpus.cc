@@ -14,6 +14,8 @@ namespace {
 
 std::string optional_text(bool known, const std::string& text) { return known ? text : "?"; }
 
+Duration whole_seconds(Duration time) { return Duration(time.count() / kSecond.count() * kSecond.count()); }
+
 std::string health_text(const api::GpuStatus& gpu) {
   std::string text = gpu.drained ? "drained" : std::string(to_string(gpu.health));
   if (gpu.drained && gpu.health != Health::ok) text += ", " + std::string(to_string(gpu.health));
@@ -31,7 +33,8 @@ std::string memory_text(const api::GpuStatus& gpu) {
 }
 
 std::string free_text(const api::GpuStatus& gpu) {
-  if (gpu.compute_free.count() == 0) return "-";
+  const bool is_closed = gpu.drained || gpu.health == Health::failed || gpu.health == Health::lost;
+  if (is_closed || gpu.compute_free.count() == 0) return "-";
   if (gpu.compute_free == kWholeGpu) return "all";
   return format_thousandths(gpu.compute_free.count()) + " " + format_memory(gpu.memory_free_for_slices);
 }
@@ -50,35 +53,34 @@ std::string holders_text(const api::GpuStatus& gpu) {
             std::to_string(process.pid);
     if (process.memory) text += " " + format_memory(*process.memory);
   }
-  if (!gpu.reason.empty()) text += (text.empty() ? "" : "; ") + gpu.reason;
+  return text;
+}
+
+// What is longer than a cell: why it is closed, what its programs did, how it is cut up. Each a line below
+// the table, so that a narrow terminal cuts none of it.
+std::string notes_text(const api::GpuStatus& gpu) {
+  const std::string name = "GPU " + std::to_string(gpu.index) + ": ";
+  std::string notes;
+  if (!gpu.reason.empty()) notes += name + printable(gpu.reason) + "\n";
   // Health names the GPU's own error already; a program's is told while it is fresh.
   constexpr Duration kFresh = kHour;
   if (!gpu.faults.empty() && gpu.faults.back().of_the_job && gpu.faults.back().age < kFresh) {
     const api::GpuFault& fault = gpu.faults.back();
     std::string jobs;
-    for (const JobId job : fault.jobs) jobs += (jobs.empty() ? " (job " : ", ") + std::to_string(job.value());
-    text += (text.empty() ? "" : "; ") + fault.text + jobs + (jobs.empty() ? "" : ")") + ", " +
-            format_duration(fault.age) + " ago";
+    for (const JobId job : fault.jobs) {
+      jobs += (jobs.empty() ? " (on it then: job " : ", ") + std::to_string(job.value());
+    }
+    notes += name + printable(fault.text) + jobs + (jobs.empty() ? "" : ")") + ", " +
+             format_duration(whole_seconds(fault.age)) + " ago\n";
   }
-  if (gpu.let_go) text += std::string(text.empty() ? "" : "; ") + "let go: it can be reset now";
-  if (gpu.whole_only) text += std::string(text.empty() ? "" : "; ") + "virtual, given whole only";
-  return text;
-}
-
-// A row for each MIG device under its GPU.
-void add_mig_devices(const api::GpuStatus& gpu, Table& table) {
+  if (gpu.let_go) notes += name + "let go: it can be reset now\n";
+  if (gpu.whole_only) notes += name + "virtual, given whole only\n";
   for (const api::MigDeviceRow& device : gpu.mig_devices) {
-    table.add({{""},
-               {"mig"},
-               {""},
-               {""},
-               {format_memory(device.memory)},
-               {""},
-               {""},
-               {std::to_string(device.multiprocessors) + " SM"},
-               {device.uuid + " (" + std::to_string(device.gpu_instance) + "/" +
-                std::to_string(device.compute_instance) + ")"}});
+    notes += name + "mig " + std::to_string(device.gpu_instance) + "/" +
+             std::to_string(device.compute_instance) + ", " + format_memory(device.memory) + ", " +
+             std::to_string(device.multiprocessors) + " SM, " + printable(device.uuid) + "\n";
   }
+  return notes;
 }
 
 std::string link_text(const api::GpuStatus& gpu, uint32_t peer) {
@@ -125,7 +127,6 @@ Table gpu_table(const std::vector<api::GpuStatus>& gpus) {
                {gpu.power_milliwatts ? std::to_string(*gpu.power_milliwatts / 1000) + "W" : "?"},
                {free_text(gpu)},
                {holders_text(gpu)}});
-    add_mig_devices(gpu, table);
   }
   return table;
 }
@@ -166,8 +167,12 @@ Result<int> run_gpus(Session& session, const Arguments& arguments) {
     return 0;
   }
   TRY_ASSIGN(const api::GpuList list, Daemon::decoded<api::GpuList>(json));
-  const Table table = arguments.has("topology") ? topology_table(list.gpus) : gpu_table(list.gpus);
+  const bool topology = arguments.has("topology");
+  const Table table = topology ? topology_table(list.gpus) : gpu_table(list.gpus);
   session.print(table.render(session.look(), !arguments.has("no-header")));
+  for (const api::GpuStatus& gpu : list.gpus) {
+    if (!topology) session.print(notes_text(gpu));
+  }
   if (list.gpus.empty()) session.note("this server has no GPU; 'tranche doctor' says what is missing\n");
   return 0;
 }

@@ -435,9 +435,9 @@ TEST(Verbs, GpusShowsFaultsMigDevicesAndTopology) {
     return FakeReply{.body = api::encode(list)};
   });
   const Outcome outcome = run_words(daemon.socket_path(), {"gpus"});
-  EXPECT_NE(outcome.output.find("not its own (job 7), 2m ago"), std::string::npos) << outcome.output;
-  EXPECT_NE(outcome.output.find("14 SM"), std::string::npos) << outcome.output;
-  EXPECT_NE(outcome.output.find("MIG-y (9/0)"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("not its own (on it then: job 7), 2m ago"), std::string::npos)
+      << outcome.output;
+  EXPECT_NE(outcome.output.find("mig 9/0, 4864M, 14 SM, MIG-y"), std::string::npos) << outcome.output;
   const Outcome topology = run_words(daemon.socket_path(), {"gpus", "--topology"});
   EXPECT_NE(topology.output.find("nvlink"), std::string::npos) << topology.output;
   EXPECT_NE(topology.output.find("0-15"), std::string::npos) << topology.output;

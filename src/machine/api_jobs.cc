@@ -241,8 +241,9 @@ void ApiServer::why(Call& call) {
   Explanation ended;
   ended.job = job->id;
   ended.state = job->state;
+  const std::string reason = job_summary(view_source(), *job, call.caller, true).reason.value_or("");
   ended.reason = "It has ended: " + std::string(to_string(job->state)) +
-                 (job->reason.empty() ? "" : " (" + job->reason + ")") + ".";
+                 (reason.empty() ? "" : " (" + reason + ")") + ".";
   call.responder.respond(json_response(200, api::encode(ended)));
 }
 

@@ -28,19 +28,30 @@ DoctorCheck driver_check(GpuManager& gpus) {
   return {"driver", CheckStatus::ok, "version " + gpus.driver_version() + " answers", ""};
 }
 
-DoctorCheck gpu_check(const Engine& engine, const GpuManager& gpus) {
+DoctorCheck gpu_check(const Engine& engine, GpuManager& gpus) {
   const auto views = engine.scheduler().gpus();
   std::string trouble;
+  bool by_operator = false;
   for (const auto& view : views) {
     if (view.health == Health::ok && !view.drained) continue;
-    trouble += (trouble.empty() ? "" : "; ") + ("GPU " + std::to_string(view.gpu->index)) +
-               (view.drained ? " is drained" : " is " + std::string(to_string(view.health))) +
+    trouble += (trouble.empty() ? "" : "; ") + ("GPU " + std::to_string(view.gpu->index)) + " is ";
+    // Of a GPU that is unwell and drained both are told: the one is often why the other came.
+    const GpuStatus* const live = gpus.host().status(view.gpu->index);
+    if (view.drained && view.health != Health::ok) {
+      trouble += std::string(to_string(view.health)) +
+                 (live == nullptr || live->health_reason.empty() ? "" : " (" + live->health_reason + ")") +
+                 " and ";
+    }
+    trouble += (view.drained ? "drained" : std::string(to_string(view.health))) +
                (view.reason.empty() ? "" : " (" + view.reason + ")");
+    by_operator = by_operator || (view.drained && GpuDrains::is_operators(view.reason));
   }
   for (const std::string& problem : gpus.problems()) trouble += (trouble.empty() ? "" : "; ") + problem;
   if (!trouble.empty()) {
-    return {"gpus", CheckStatus::warn, trouble,
-            "see the reason; `tranche gpus undrain N` puts a drained GPU back"};
+    const std::string undrain = "`tranche gpus undrain N` puts back what an operator drained; ";
+    return {
+        "gpus", CheckStatus::warn, trouble,
+        (by_operator ? undrain : "") + "what each reason asks for is in docs/operations.md, GPUs that fail"};
   }
   if (views.empty())
     return {"gpus", CheckStatus::warn, "there are none", "jobs without GPUs run all the same"};
@@ -66,6 +77,24 @@ DoctorCheck fault_check(const Engine& engine) {
   return {"xids", of_gpus == 0 ? CheckStatus::ok : CheckStatus::warn,
           std::to_string(of_jobs) + " of programs, " + std::to_string(of_gpus) + " of GPUs; " + text,
           of_gpus == 0 ? "" : "`tranche gpus --json` lists them; the kernel log has more"};
+}
+
+// Jobs that were told to end and are still there long after their grace: no signal reaches their processes.
+DoctorCheck ending_check(const Engine& engine) {
+  constexpr Duration kPatience = 15 * kSecond;
+  std::string stuck;
+  for (const JobId id : engine.scheduler().live_jobs()) {
+    const JobRecord* const job = engine.jobs().find(id);
+    if (job == nullptr || job->state != JobState::stopping || job->history.empty()) continue;
+    if (engine.now() - job->history.back().time < job->spec->grace + kPatience) continue;
+    stuck += (stuck.empty() ? "job " : "; job ") + job->display();
+    for (const TaskEntry& task : job->tasks) {
+      if (task.pid > 0) stuck += ", process " + std::to_string(task.pid);
+    }
+  }
+  if (stuck.empty()) return {"ends", CheckStatus::ok, "no job is slow to end", ""};
+  return {"ends", CheckStatus::warn, stuck + ": does not end, not even by SIGKILL",
+          "it waits in the kernel, mostly for a driver or a disk: see /proc/PID/stack and the kernel log"};
 }
 
 DoctorCheck sharing_check(const GpuManager& gpus) {
@@ -130,9 +159,9 @@ DoctorCheck tier_check(const DaemonConfig& config, const GpuManager& gpus) {
 
 api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuManager& gpus,
                           const TaskHost& tasks, const std::string& journal_trouble) {
-  return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine), sharing_check(gpus),
-           launcher_check(tasks), journal_check(config, journal_trouble), cgroup_check(), privilege_check(),
-           tier_check(config, gpus)}};
+  return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine), ending_check(engine),
+           sharing_check(gpus), launcher_check(tasks), journal_check(config, journal_trouble), cgroup_check(),
+           privilege_check(), tier_check(config, gpus)}};
 }
 
 }  // namespace tranche::machine

@@ -103,7 +103,8 @@ void GpuManager::xid_happened(uint32_t index, const XidEvent& event) {
 void GpuManager::reading_arrived(uint32_t index) {
   const auto id = by_index(index);
   if (!id) return;
-  if (openings_.contains(*id)) finish_opening(*id, check_usable(*id));
+  // The description that came with the reading may not have been taken in yet.
+  if (openings_.contains(*id)) discover([this, id = *id] { finish_opening(id, check_usable(id)); });
   consider_letting_go(index);
 }
 

@@ -93,12 +93,15 @@ void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::
   if (live != nullptr) status.let_go = live->let_go;
   if (live == nullptr || !live->reading) return;
   const GpuReading& reading = *live->reading;
+  status.sample_age = std::max(Duration{}, source.clock.since_boot() - reading.taken_at);
+  // What a GPU showed before it was lost says nothing of now.
+  constexpr Duration kStale = 2 * kMinute;
+  if (live->health == Health::lost || *status.sample_age > kStale) return;
   status.memory_used = reading.memory_used;
   status.utilisation_percent = reading.utilisation_percent;
   if (reading.temperature_celsius)
     status.temperature_celsius = static_cast<int32_t>(*reading.temperature_celsius);
   if (reading.power_milliwatts) status.power_milliwatts = *reading.power_milliwatts;
-  status.sample_age = std::max(Duration{}, source.clock.since_boot() - reading.taken_at);
   if (!reading.processes) return;
   for (const GpuProcess& process : *reading.processes) {
     if (!still_exists(process)) continue;

@@ -80,7 +80,10 @@ class GpuFaults(scenario.Scenario):
 
         def fresh():
             self.doctor("driver")  # has a GPU that was let go looked at
-            number, unit = re.fullmatch(r"(\d+)(ns|us|ms|s)", self.gpu(index)["sample_age"]).groups()
+            age = self.gpu(index).get("sample_age")  # unset: let go by a new daemon before it was ever read
+            if age is None:
+                return False
+            number, unit = re.fullmatch(r"(\d+)(ns|us|ms|s)", age).groups()
             ages.append(int(number) * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[unit])
             return sum(later < earlier for earlier, later in zip(ages, ages[1:])) > times
         wait_until(fresh, 20, f"{times} readings of GPU {index}")
@@ -225,10 +228,15 @@ class GpuFaults(scenario.Scenario):
         self.assertIn("XID 79 on GPU", done["reason"])
         gpu = self.until_gpu(index, health="lost")
         self.assertIn("fallen off the bus", gpu["reason"])
+        self.assertNotIn("utilisation_percent", gpu, "what it last showed says nothing of now")
+        row = self.server.tranche("alice", "gpus", "--no-header")[0].splitlines()[index]
+        self.assertNotIn(" all ", row, "nothing on it is free")
+        self.assertIn("XID 79", self.server.tranche("alice", "why", str(job))[0])
         self.only_unwell(index)
         self.assertEqual(self.server.job(waits, "bob")["state"], "running")
         self.assertNotEqual(self.runs_at(), index)
         self.assertEqual(self.doctor("gpus")["status"], "warn")
+        self.assertNotIn("undrain", self.doctor("gpus")["help"], "that is not the way here")
         fault("clear", "--gpu", index)
         self.until_gpu(index, health="ok")
 
@@ -389,6 +397,7 @@ class GpuFaults(scenario.Scenario):
         self.assertNotIn(self.server.job(job)["state"], ("cancelled", "failed"), "it is still there")
         self.assertTrue(self.gpu(index)["slices"], "and so is its slice")
         self.assertNotEqual(self.runs_at(), index)
+        wait_until(lambda: f"process {pid}: does not end" in self.doctor("ends")["detail"], 40, "doctor names it")
         fault("clear")
         self.assertEqual(self.server.wait(job)[0]["state"], "cancelled")
 

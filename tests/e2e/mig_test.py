@@ -137,6 +137,7 @@ class Mig(scenario.Scenario):
         self.assertEqual(memory.total >> 20, 9856)
         self.assertGreater(memory.used, memory.total * 9 // 10)
         self.assertEqual(pynvml.nvmlDeviceGetMemoryInfo(handles[other]).used, 0)
+        self.assertEqual(pynvml.nvmlDeviceGetBAR1MemoryInfo(handles[other]).bar1Total >> 20, 8191, "an eighth")
         self.assertEqual([p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses(handles[device])], [holder.pid])
         self.assertEqual(pynvml.nvmlDeviceGetComputeRunningProcesses(handles[other]), [])
         listed = pynvml.nvmlDeviceGetComputeRunningProcesses(parent)[0]
@@ -193,6 +194,18 @@ class Mig(scenario.Scenario):
         self.server.kill_daemon()
         self.server.up()
         self.assertTrue(self.gpu(0)["drained"], "also after a restart")
+
+    def test_what_cannot_be_done_is_said(self):
+        self.assertIn("no such instance", mig("destroy", 5, "--gpu", 0, code=1))
+        self.assertIn("no GPU 9", mig("on", "--gpu", 9, code=2))
+        self.assertIn('"foo" is not known', mig("foo", code=2))
+        self.assertIn("mig --help", mig("create", "1g.5gb@99", "--gpu", 0, code=2))
+        device = mig("create", "1g.5gb", "--gpu", 0)
+        holder = subprocess.Popen(["python3", "-c", LOOK, "stay"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  env={**os.environ, "CUDA_VISIBLE_DEVICES": device})
+        holder.stdout.readline()
+        self.assertIn(f"process {holder.pid} uses GPU 0", mig("reboot", code=1))
+        holder.communicate()
 
     def test_no_instance_survives_a_reboot(self):
         mig("create", "7g.40gb", "--gpu", 0)

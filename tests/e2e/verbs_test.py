@@ -245,7 +245,8 @@ class Verbs(scenario.Scenario):
 
     def test_drain(self):
         self.tranche("gpus", "drain", "3", "--reason", "fan replaced", user="root")
-        self.assertRegex(self.tranche("gpus"), r"(?m)^ *3 +h100-80 +drained .*fan replaced")
+        self.assertRegex(self.tranche("gpus"), r"(?m)^ *3 +h100-80 +drained ")
+        self.assertRegex(self.tranche("gpus"), r"(?m)^GPU 3: fan replaced$")
         self.tranche("gpus", "undrain", "3", user="root")
         self.assertNotIn("drained", self.tranche("gpus"))
 

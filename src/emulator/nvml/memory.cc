@@ -83,7 +83,17 @@ NVML_EXPORT Return nvmlDeviceGetMemoryInfo_v2(Device* device, MemoryV2* memory) 
 }
 
 // Nothing is mapped through BAR1 but the driver's own megabyte.
+// An instance has its part of what is left, as nvidia-smi shows it: 32767 and 8191 of 65536 MiB.
 NVML_EXPORT Return nvmlDeviceGetBAR1MemoryInfo(Device* device, Bar1Memory* memory) {
+  if (is_mig_device(device) && memory != nullptr) {
+    return with_mig_device(device, [&](const Gpu& gpu, const MigDeviceInfo& info) {
+      const MigBoard* const board = gpu.model.mig(gpu.number);
+      if (board == nullptr || info.profile == nullptr) return Return::not_found;
+      const uint64_t total = (gpu.detail.bar1_mib - 1) * kMiB * info.profile->units / board->units;
+      *memory = {.total = total, .free = total, .used = 0};
+      return Return::success;
+    });
+  }
   return answer_one(device, memory, [](const Gpu& gpu, Bar1Memory& answer) {
     const uint64_t total = gpu.detail.bar1_mib * kMiB;
     answer = {.total = total, .free = total - kMiB, .used = kMiB};

@@ -22,6 +22,12 @@ tl::unexpected<Error> mig_not_understood(const std::string& message) {
   return fail(ErrorCode::invalid_argument, message + " (see tranche-emulator mig --help)");
 }
 
+Result<uint32_t> mig_number(const std::string& text, uint32_t most, const std::string& what) {
+  const auto number = parse_fault_number(text, most, what);
+  if (number) return static_cast<uint32_t>(*number);
+  return mig_not_understood(what + " is a number up to " + std::to_string(most) + ", not \"" + text + "\"");
+}
+
 Result<Order> parse(const std::vector<std::string>& words) {
   Order order;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -29,8 +35,7 @@ Result<Order> parse(const std::vector<std::string>& words) {
       order.json = true;
     } else if (words[i] == "--gpu") {
       if (i + 1 == words.size()) return mig_not_understood("--gpu needs a number");
-      TRY_ASSIGN(const uint64_t gpu, parse_fault_number(words[++i], kMaxGpus - 1, "--gpu"));
-      order.gpu = static_cast<uint32_t>(gpu);
+      TRY_ASSIGN(order.gpu, mig_number(words[++i], kMaxGpus - 1, "--gpu"));
       order.has_gpu = true;
     } else if (words[i].starts_with("-")) {
       return mig_not_understood("\"" + words[i] + "\" is not understood");
@@ -154,8 +159,7 @@ Result<void> create(DeviceModel& model, uint32_t gpu, std::string wanted) {
   std::optional<uint32_t> start;
   const size_t at = wanted.find('@');
   if (at != std::string::npos) {
-    TRY_ASSIGN(const uint64_t number, parse_fault_number(wanted.substr(at + 1), 31, "a start"));
-    start = static_cast<uint32_t>(number);
+    TRY_ASSIGN(start, mig_number(wanted.substr(at + 1), 31, "a start"));
     wanted.resize(at);
   }
   for (const GpuInstanceProfile& profile : board->profiles) {
@@ -165,7 +169,12 @@ Result<void> create(DeviceModel& model, uint32_t gpu, std::string wanted) {
     ComputeInstanceProfile whole{};
     while (!compute_profile(*board, profile, query, whole) || whole.slices != profile.slices) ++query;
     TRY(report(model.create_compute_instance(gpu, instance, query, {}, compute), wanted));
-    TRY(refresh_mig_nodes(model, kMigDevices));
+    if (auto nodes = refresh_mig_nodes(model, kMigDevices); !nodes) {
+      // Without its nodes nobody could use it.
+      model.destroy_compute_instance(gpu, instance, compute);
+      model.destroy_gpu_instance(gpu, instance);
+      return nodes;
+    }
     for (const MigDeviceInfo& device : model.mig_devices(gpu)) {
       if (device.gpu_instance == instance) std::printf("%s\n", device.uuid_text.c_str());
     }
@@ -175,16 +184,36 @@ Result<void> create(DeviceModel& model, uint32_t gpu, std::string wanted) {
 }
 
 Result<void> destroy(DeviceModel& model, uint32_t gpu, const std::string& word) {
+  bool found = word == "all";  // that nothing is left is what was wanted
   for (const MigDeviceInfo& device : model.mig_devices(gpu)) {
     const bool meant =
         word == "all" || word == device.uuid_text || word == std::to_string(device.gpu_instance);
     if (!meant) continue;
+    found = true;
     TRY(report(model.destroy_compute_instance(gpu, device.gpu_instance, device.compute_instance),
                device.uuid_text));
     const MigResult gone = model.destroy_gpu_instance(gpu, device.gpu_instance);
     if (gone != MigResult::in_use) TRY(report(gone, device.uuid_text));  // other compute instances keep it
   }
+  if (!found) return report(MigResult::not_found, "\"" + word + "\"");
   return refresh_mig_nodes(model, kMigDevices);
+}
+
+// No program survives a reboot, and this one ends none.
+Result<void> reboot(DeviceModel& model) {
+  for (uint32_t gpu = 0; gpu < model.gpu_count(); ++gpu) {
+    for (const ProcessReading& process : model.processes(gpu)) {
+      if (process.contexts == 0) continue;  // a ghost, which a reboot drives out
+      return fail(ErrorCode::conflict, "process " + std::to_string(process.pid) + " uses GPU " +
+                                           std::to_string(gpu) + ": end it first");
+    }
+  }
+  model.reboot();
+  return refresh_mig_nodes(model, kMigDevices);
+}
+
+bool is_verb_of_a_gpu(const std::string& verb) {
+  return verb == "on" || verb == "off" || verb == "create" || verb == "destroy" || verb == "reset";
 }
 
 }  // namespace
@@ -207,21 +236,18 @@ Result<void> run_mig(const std::vector<std::string>& words) {
     print_devices(model, order.json);
     return {};
   }
-  if (verb == "reboot") {
-    model.reboot();
-    return refresh_mig_nodes(model, kMigDevices);
-  }
-  if (!order.has_gpu || order.gpu >= model.gpu_count()) return mig_not_understood("say which GPU: --gpu N");
+  if (verb == "reboot") return reboot(model);
+  if (!is_verb_of_a_gpu(verb)) return mig_not_understood("\"" + verb + "\" is not known");
+  if (!order.has_gpu) return mig_not_understood("say which GPU: --gpu N");
+  if (order.gpu >= model.gpu_count())
+    return mig_not_understood("the server has no GPU " + std::to_string(order.gpu));
   if (verb == "on" || verb == "off") {
     return report(model.set_mig_mode(order.gpu, verb == "on"), "MIG mode waits for a reset");
   }
   if (verb == "create") return create(model, order.gpu, value);
   if (verb == "destroy") return destroy(model, order.gpu, value);
-  if (verb == "reset") {
-    TRY(report(model.reset_gpu(order.gpu), "the reset"));
-    return refresh_mig_nodes(model, kMigDevices);
-  }
-  return mig_not_understood("\"" + verb + "\" is not known");
+  TRY(report(model.reset_gpu(order.gpu), "GPU " + std::to_string(order.gpu)));
+  return refresh_mig_nodes(model, kMigDevices);
 }
 
 }  // namespace tranche::emulator
