@@ -373,6 +373,8 @@ bool Server::answer_lease(Task& task, const Connection& connection, const Receiv
     tranche_guard_lease lease;
     if (!decode(packet, lease) || connection.slot < 0) return false;
     const auto slot = static_cast<uint32_t>(connection.slot);
+    // Gone when its process said hello as a newer image; another process may have it by now.
+    if (!task.ledger.has_slot(slot) || task.ledger.pid(slot) != connection.peer.pid) return false;
     reply.status = error_of(task.ledger.lease(slot, request.gpu, lease.need_bytes));
   } else if (request.header.kind == TRANCHE_GUARD_CONTEXT) {
     tranche_guard_context context;

@@ -107,10 +107,10 @@ class ArbiterServer : public testing::Test {
     return ::recv(guard.get(), &answer, sizeof answer, MSG_DONTWAIT) > 0 && answer.header.id == 77;
   }
 
-  tranche_guard_welcome hello(const OwnedFile& guard, uint32_t slot = 0) {
+  tranche_guard_welcome hello(const OwnedFile& guard, uint32_t slot = 0, uint64_t image = 4) {
     tranche_guard_hello question{};
     question.slot = slot;
-    question.image = 4;
+    question.image = image;
     tranche_guard_welcome welcome{};
     EXPECT_TRUE(ask(guard, question, TRANCHE_GUARD_HELLO, welcome));
     return welcome;
@@ -267,6 +267,19 @@ TEST_F(ArbiterServer, ChangesALimitWhileTheTaskRuns) {
   change.uuid[0] = 8;
   ASSERT_GT(::send(shepherd_.get(), &change, sizeof change, 0), 0);
   EXPECT_EQ(reply(), ENODEV);
+}
+
+// Found by a hostile job (tests/guard/arbiter_fuzz.cc): two slots of one image, and then a newer image.
+TEST_F(ArbiterServer, AConnectionWhoseSlotIsGoneGetsNothing) {
+  ASSERT_EQ(register_task(100 * kMebibyte), 0);
+  const OwnedFile first = task_.connect();
+  const OwnedFile second = task_.connect();
+  hello(first);
+  ASSERT_NE(hello(second).slot, 1U);
+  const OwnedFile newer = task_.connect();
+  hello(newer, 0, 5);
+  EXPECT_EQ(lease(second, kMebibyte), -1) << "its connection has ended";
+  EXPECT_EQ(lease(newer, kMebibyte), 0);
 }
 
 TEST_F(ArbiterServer, RefusesAPageThatItsTaskCouldShrink) {

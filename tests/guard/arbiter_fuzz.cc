@@ -235,6 +235,15 @@ class Fuzz {
                                         static_cast<uint16_t>(random_.below(10)), number()};
       std::memcpy(bytes, &header, sizeof header);
     }
+    // A hello that is one, and of few images: what one process may have and lose is then often met.
+    if (random_.chance(1, 6)) {
+      tranche_guard_hello hello{};
+      hello.header = {sizeof hello, 1, TRANCHE_GUARD_HELLO, number()};
+      hello.image = random_.below(3);
+      hello.slot = static_cast<uint32_t>(random_.below(4));
+      size = sizeof hello;
+      std::memcpy(bytes, &hello, sizeof hello);
+    }
     // The GPU's place and the like: mostly small, or every message ends its connection.
     if (size >= sizeof(tranche_guard_lease) && random_.chance(3, 4)) {
       const uint32_t gpu = static_cast<uint32_t>(random_.below(3));
