@@ -40,7 +40,14 @@ void Pass::recall() {
     for (const NodeIndex node : gained_) offers.push_back(offer_of(state_.capacity, node));
     reopen(offers);
   }
-  if (!state_.claims.empty() || waiting.empty()) return;
+  if (!state_.claims.empty()) return;
+  // Where all that wait are of one group, nobody has come further than the first of it.
+  if (waiting.size() < 2) {
+    waiting.open_held_back();
+    retried_.clear();
+    state_.reservations.is_worked_out = false;
+    return;
+  }
   // Nobody will ask where nothing is open and nothing held back.
   reserved_ = !waiting.held_back().empty();
   if (!reserved_ && waiting.open().empty()) return;
@@ -233,7 +240,7 @@ Pass::Outcome Pass::try_job(const Job& job, GroupId group, bool passes_reservati
   Layers layers = base;
   bool is_kept_out = false;
   bound_keeps_ = false;
-  if (!passes_reservations) {
+  if (!passes_reservations && state_.waiting.size() > 1) {
     const Time end = State::latest_end(*job.spec, state_.now);
     promises_.add_reservations(record, job, end, layers);
     is_kept_out = promises_.is_kept_out(record, job);

@@ -18,7 +18,7 @@ constexpr int64_t kWhole = 1024;              // of the mix
 constexpr size_t kGpusScored = 64;            // of a node; what is beyond does not count
 constexpr size_t kTargetsMost = 128;          // requests in the mix
 constexpr size_t kAskedMost = 1024;           // different requests that are told apart
-constexpr uint64_t kJobsBetweenChoices = 64;  // and an eighth of what was learned
+constexpr uint64_t kJobsBetweenChoices = 64;  // and a quarter of what was learned
 constexpr int kPriceOfAllAsked = 10;          // points for a type all of which is asked for by name
 
 }  // namespace
@@ -49,7 +49,7 @@ void Scores::learn(const JobSpec& spec, uint32_t count) {
 }
 
 void Scores::settle(const Capacity& capacity) {
-  const bool learned = jobs_ - jobs_at_last_choice_ >= kJobsBetweenChoices + jobs_at_last_choice_ / 8;
+  const bool learned = jobs_ - jobs_at_last_choice_ >= kJobsBetweenChoices + jobs_at_last_choice_ / 4;
   if (!learned && (capacity.machine_version() == machine_at_last_choice_ || mixes_.empty())) return;
   jobs_at_last_choice_ = jobs_;
   machine_at_last_choice_ = capacity.machine_version();
