@@ -154,11 +154,11 @@ void Pass::find_takers(Order& order) {
 // Whether something is left of the queue's share, or of a quota above it: nearly all that wait have neither.
 bool Pass::may_claim(QueueIndex index) const {
   const auto used = [&](QueueIndex at) { return state_.queues.at(at).staying + promises_.planned().at(at); };
-  if (used(index) < state_.queues.at(index).entitled) return true;
+  if (used(index) <= state_.queues.at(index).entitled) return true;
   const auto& path = state_.queues.path_to_root(index);
   return std::any_of(path.begin(), path.end(), [&](QueueIndex at) {
     const auto guaranteed = state_.queues.at(at).guaranteed;
-    return guaranteed && used(at) < *guaranteed;
+    return guaranteed && used(at) <= *guaranteed;
   });
 }
 

@@ -30,6 +30,15 @@ int logistic_percent(int64_t x_milli) {
   return 49 - static_cast<int>(above);
 }
 
+namespace {
+
+// The points for as much less broken up, in milli-GPU times kWhole.
+int points_for(int64_t gain) {
+  return logistic_percent(gain >= 0 ? gain / kWhole : -((kWhole - 1 - gain) / kWhole));
+}
+
+}  // namespace
+
 void Scores::learn(const JobSpec& spec, uint32_t count) {
   const GpuRequest& gpu = spec.task.gpu;
   const bool whole = gpu.kind == SliceKind::whole;
@@ -208,7 +217,7 @@ void Scores::visit_gpus(const Shape& shape, TypeIndex type, const NodeRoom& room
     if (left != scored) {
       Residues after = before;
       after.change(left, left - slice->compute.count());
-      points = logistic_percent((broken_before - fragmentation(after, cpu - shape.cpu)) / kWhole);
+      points = points_for(broken_before - fragmentation(after, cpu - shape.cpu));
       scored = left;
     }
     visit(g, points);
@@ -222,7 +231,7 @@ int Scores::of_node(const Shape& shape, TypeIndex type, const NodeRoom& room) co
     const Residues before = residues_of(room);
     Residues after = before;
     for (uint32_t i = 0; i < shape.gpu_count; ++i) after.change(kWholeGpu.count(), 0);
-    return logistic_percent((fragmentation(before, cpu) - fragmentation(after, cpu - shape.cpu)) / kWhole);
+    return points_for(fragmentation(before, cpu) - fragmentation(after, cpu - shape.cpu));
   }
   int best = 0;
   visit_gpus(shape, type, room, [&](size_t, int points) { best = std::max(best, points); });
