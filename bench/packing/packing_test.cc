@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "packing/packing_cluster.h"
-#include "packing/packing_scheduler.h"
 #include "packing/packing_table.h"
 #include "replay/test_files.h"
 
@@ -43,27 +42,6 @@ TEST(Packing, PublishedPoliciesGivePublishedMeansOnASample) {
       run_packing_cell(*folder, *workload, "default", "FGD", kSampleSeeds, baseline(PackingPolicy::best_fit));
   ASSERT_TRUE(wrong);
   EXPECT_FALSE(wrong->is_as_published());
-}
-
-// One seed of two workloads: the scheduler packs about as well as FGD where types do not matter, and better
-// where many jobs ask for a type by name.
-TEST(Packing, TheSchedulerPacksAsItShouldOnASample) {
-  const auto folder = trace_folder();
-  if (!folder) GTEST_SKIP() << "the traces (shared/traces) are not here";
-  const auto own = [](const PackingWorkload& workload, const PackingOrder& order, uint64_t) {
-    return run_packing_scheduler(workload, order);
-  };
-  for (const auto& [name, least] : {std::pair{"default", -1.0}, std::pair{"gpuspec33", 4.0}}) {
-    const auto workload = read_packing_workload(*folder, name);
-    ASSERT_TRUE(workload) << workload.error().message();
-    const auto fgd = run_packing_cell(*folder, *workload, name, "FGD", 1, baseline(PackingPolicy::fgd));
-    const auto tranche = run_packing_cell(*folder, *workload, name, "Tranche", 1, own);
-    ASSERT_TRUE(fgd && tranche);
-    const double better = tranche->at_100.front() - fgd->at_100.front();
-    std::printf("%s: %+.2f points to FGD when 100 %% have arrived (1 of 10 seeds, 2 of 17 workloads)\n", name,
-                better);
-    EXPECT_GT(better, least) << name;
-  }
 }
 
 TEST(Packing, FragmentationIsWhatTypicalPodsCannotUse) {

@@ -42,6 +42,7 @@ class Earliest {
       pass(std::max(time, state_.now) - kNanosecond);
       if (found.is_set()) return false;
       if (time == kNever) return false;
+      seen_.push_back(node);
       const auto first = tasks_by_time(node, tasks);
       if (!first.empty()) hosts_.push_back(node);
       for (const Time each : first) ahead.push(each);
@@ -51,6 +52,7 @@ class Earliest {
     return found;
   }
   const std::vector<NodeIndex>& hosts() const { return hosts_; }
+  const std::vector<NodeIndex>& seen() const { return seen_; }
 
   // The node in the view, and in those of the other reservations that stand on it: elsewhere they say nothing
   // of a later time.
@@ -115,6 +117,7 @@ class Earliest {
   const Shape& shape_;
   const TypeChoice& choice_;
   std::vector<NodeIndex> hosts_;
+  std::vector<NodeIndex> seen_;
 };
 
 }  // namespace
@@ -233,12 +236,78 @@ const Reservation* Promises::reservation(TypeIndex type) {
 
 bool Promises::recall_reservations(ReservationMemory& memory, Waiting& waiting) {
   memory_ = &memory;
-  constexpr bool holds = false;  // what is remembered between walks is not trusted yet
+  const bool holds = memory.is_worked_out && still_holds(waiting);
   if (!holds) work_out();
   memory.read_to = state_.capacity.log_end();
-  memory.worked_out_at = state_.now;
-  waiting.forget_changed_ages();
+  AgeKey furthest{INT64_MIN, JobId(), 0};
+  for (const ReservationMemory::Look& look : memory.looks) furthest = std::max(furthest, look.age);
+  waiting.watch_ages(furthest);
   return holds;
+}
+
+// Whether working them out again would give the same; those that are new among the waiting are looked at, and
+// may get a reservation that nobody had.
+bool Promises::still_holds(const Waiting& waiting) {
+  const ReservationMemory& memory = *memory_;
+  if (!memory.may_be_recalled || memory.machine_version != state_.capacity.machine_version()) return false;
+  const auto touched = waiting.shapes_touched();
+  if (!touched || !nodes_still_hold()) return false;
+  const bool looks_hold =
+      std::all_of(memory.looks.begin(), memory.looks.end(), [&](const ReservationMemory::Look& look) {
+        if (!look.is_blocked && std::binary_search(touched->begin(), touched->end(), look.shape)) return true;
+        const auto& [aged, job, group] = look.age;
+        if (!waiting.shape(look.shape).by_age.contains(look.age)) return false;
+        return waits_for_room(waiting.group(group), job) == look.waits_for_room &&
+               (!look.waits_for_room || is_blocked(look.shape) == look.is_blocked);
+      });
+  return looks_hold && look_again(*touched);
+}
+
+bool Promises::nodes_still_hold() const {
+  const ReservationMemory& memory = *memory_;
+  const Capacity& capacity = state_.capacity;
+  if (memory.read_to < capacity.log_begin()) return false;
+  // With a time that has come, or was never found, others count than before.
+  for (const ReservationMemory::Search& search : memory.searches) {
+    if (search.found <= state_.now) return false;
+  }
+  for (uint64_t at = memory.read_to; at < capacity.log_end(); ++at) {
+    const NodeIndex node = capacity.changed_at(at);
+    if (memory.nodes.contains(node)) return false;
+    if (at + 1 < capacity.log_end() && capacity.changed_at(at + 1) == node) continue;
+    for (const ReservationMemory::Search& search : memory.searches) {
+      const Shape& shape = state_.waiting.shape(search.shape).shape;
+      if (earliest_on_node(state_, shape, search.choice, node) <= search.found) return false;
+    }
+  }
+  return true;
+}
+
+// Walks again over the shapes that were touched; false where that might change what others have been
+// promised.
+bool Promises::look_again(const std::vector<ShapeId>& touched) {
+  ReservationMemory& memory = *memory_;
+  Lines lines;
+  for (const ShapeId shape : touched) {
+    const auto& by_age = state_.waiting.shape(shape).by_age;
+    const auto blocked = std::find_if(memory.looks.begin(), memory.looks.end(), [&](const auto& look) {
+      return look.shape == shape && look.is_blocked;
+    });
+    if (blocked != memory.looks.end()) {
+      // It is the first of its shape as it was, and those that came stand behind it.
+      if (*by_age.begin() != blocked->age) return false;
+      continue;
+    }
+    std::erase_if(memory.looks, [&](const auto& look) { return look.shape == shape; });
+    if (!by_age.empty()) lines.push({shape, by_age.begin()});
+  }
+  std::optional<AgeKey> last;
+  for (const auto& reservation : memory.slots) {
+    if (reservation)
+      last = std::max(last.value_or(AgeKey{INT64_MIN, JobId(), 0}),
+                      AgeKey{reservation->aged, reservation->job, UINT32_MAX});
+  }
+  return walk(lines, last);
 }
 
 std::vector<const Reservation*> Promises::reservations() {
@@ -263,36 +332,45 @@ void Promises::work_out() {
   memory.is_worked_out = memory.may_be_recalled = true;
   memory.machine_version = state_.capacity.machine_version();
   memory.slots.resize(state_.capacity.types() + 1);
-  struct Line {
-    ShapeId shape = 0;
-    std::set<AgeKey>::const_iterator next;
-    bool operator>(const Line& other) const { return *next > *other.next; }
-  };
-  std::priority_queue<Line, std::vector<Line>, std::greater<>> lines;
+  Lines lines;
   const BitSet& live = state_.waiting.live_shapes();
   for (uint32_t id = live.next(0); id != BitSet::kNone; id = live.next(id + 1)) {
     const ShapeRecord& record = state_.waiting.shape(id);
     if (!record.by_age.empty()) lines.push({id, record.by_age.begin()});
   }
+  walk(lines, std::nullopt);
+}
+
+// Gives reservations to those that come first and have to wait. False: somebody who stands before
+// `no_plan_before` would need one.
+bool Promises::walk(Lines& lines, const std::optional<AgeKey>& no_plan_before) {
+  ReservationMemory& memory = *memory_;
   size_t plans = 0;
   while (!lines.empty()) {
     Line line = lines.top();
     lines.pop();
-    const auto [aged, id, group_id] = *line.next;
-    if (!is_wanted(state_.waiting.shape(line.shape))) continue;
+    const AgeKey age = *line.next;
+    const auto [aged, id, group_id] = age;
+    const bool comes_between = no_plan_before && age < *no_plan_before;
+    if (!comes_between && !is_wanted(state_.waiting.shape(line.shape))) continue;
     if (plans == kPlansMost * memory.slots.size()) {
       memory.may_be_recalled = false;
-      return;
+      return true;
     }
-    if (!waits_for_room(state_.waiting.group(group_id), id)) {
+    const bool waits = waits_for_room(state_.waiting.group(group_id), id);
+    memory.looks.push_back({line.shape, age, waits, false});
+    if (!waits) {
       if (++line.next != state_.waiting.shape(line.shape).by_age.end()) lines.push(line);
       continue;
     }
     // All jobs of the shape wait alike: one plan is enough.
-    if (!is_blocked(line.shape)) continue;
+    memory.looks.back().is_blocked = is_blocked(line.shape);
+    if (!memory.looks.back().is_blocked) continue;
+    if (comes_between) return false;
     ++plans;
     if (auto planned = plan(*state_.find(id), line.shape)) slot(planned->type).emplace(std::move(*planned));
   }
+  return true;
 }
 
 bool Promises::waits_for_room(const Group& group, JobId job) const {
@@ -321,6 +399,8 @@ std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
     if (slot(record.shape.gpu_count == 0 ? kNoType : choice.type)) continue;
     Earliest search(state_, *this, others, shape, choice);
     const Time start = search.find(record.shape.tasks_min, times);
+    memory_->searches.push_back({shape, choice, start});
+    for (const NodeIndex node : search.seen()) memory_->nodes.insert(node);
     if (!start.is_set() || (best && best->start <= start)) continue;
     View after(&unpromised());
     std::vector<std::pair<uint32_t, NodeIndex>> hosts;

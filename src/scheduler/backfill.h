@@ -12,7 +12,10 @@
 // others, whatever the order of queues (property P9).
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <queue>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -72,8 +75,8 @@ class Promises {
   // Of the type (kNoType: for tasks without GPUs); null: none. All are worked out when one is first asked
   // for.
   const Reservation* reservation(TypeIndex type);
-  // Works out all of them in `memory`, unless nothing has changed since that was done: then true. To be asked
-  // before anything is started; not where something is promised to claims.
+  // Works out all of them in `memory` from now on, unless what stands there still holds: then true. To be
+  // asked before anything is started; not where something is promised to claims.
   bool recall_reservations(ReservationMemory& memory, Waiting& waiting);
   // Of all types.
   std::vector<const Reservation*> reservations();
@@ -91,6 +94,16 @@ class Promises {
   template <class Action>
   void for_reservations(const ShapeRecord& record, Action action);
   void work_out();
+  bool still_holds(const Waiting& waiting);
+  bool nodes_still_hold() const;
+  bool look_again(const std::vector<ShapeId>& touched);
+  struct Line {
+    ShapeId shape = 0;
+    std::set<AgeKey>::const_iterator next;
+    bool operator>(const Line& other) const { return *next > *other.next; }
+  };
+  using Lines = std::priority_queue<Line, std::vector<Line>, std::greater<>>;
+  bool walk(Lines& lines, const std::optional<AgeKey>& no_plan_before);
   bool is_wanted(const ShapeRecord& record);
   bool waits_for_room(const Group& group, JobId job) const;
   bool is_blocked(ShapeId shape) const;

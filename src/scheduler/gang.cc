@@ -162,12 +162,11 @@ uint64_t tasks_at_most(const Search& search, const TypeChoice& choice) {
 
 struct Candidate {
   int points = 0;  // the higher the better
-  uint32_t memory_rank = 0;
+  size_t type_rank = 0;
   bool degraded = false;
-  int64_t idle = 0;  // GPUs of the type, or processors for a task without GPUs, where no mix is known
+  int64_t idle = 0;  // GPUs of the type, or processors for a task without GPUs
   NodeIndex node = 0;
-  size_t choice = 0;
-  auto rank() const { return std::tuple(-points, memory_rank, degraded, idle, node, choice); }
+  auto rank() const { return std::tuple(-points, type_rank, degraded, idle, node); }
 };
 
 // One task by itself: the best of the nodes that are compared.
@@ -194,7 +193,7 @@ class Single {
       if (best_ && search_.scores == nullptr) break;
     }
     if (!best_) return std::nullopt;
-    const TypeChoice& choice = search_.choices[best_->choice];
+    const TypeChoice& choice = search_.choices[best_->type_rank];
     std::vector<int> points;
     if (search_.scores != nullptr && search_.shape.kind != SliceKind::whole)
       points = search_.scores->of_gpus(search_.shape, choice.type, search_.layers.front()->at(best_->node));
@@ -223,13 +222,8 @@ class Single {
   void take_if_better(const ScoreCache::Entry& entry, size_t rank, const TypeChoice& choice, NodeIndex node) {
     if (entry.score == ScoreCache::kDoesNotFit) return;
     const int price = search_.scores == nullptr ? 0 : search_.scores->price(search_.shape, choice.type);
-    Candidate candidate{entry.score - price, choice.rank, entry.is_degraded, 0, node, rank};
-    // Equal scores in a fixed order keep nodes empty; by fullness they would go to small nodes first,
-    // whatever their processors are good for.
-    if (search_.scores == nullptr || !search_.scores->knows_mix()) {
-      candidate.idle = entry.idle;
-      if (search_.shape.gpu_count == 0) candidate.idle = search_.layers.front()->at(node).cpu_free.count();
-    }
+    Candidate candidate{entry.score - price, rank, entry.is_degraded, entry.idle, node};
+    if (search_.shape.gpu_count == 0) candidate.idle = search_.layers.front()->at(node).cpu_free.count();
     if (!best_ || candidate.rank() < best_->rank()) best_ = candidate;
   }
 

@@ -125,9 +125,8 @@ std::optional<Turn> Order::next() {
       }
       std::optional<QueueIndex> best;
       for (const QueueIndex child : state_.queues.at(at).children) {
-        // Most are not better, and to see that costs less than to see that they are open.
-        if (best && !comes_before(state_.queues, planned_, child, *best)) continue;
-        if (is_open(child)) best = child;
+        if (!is_open(child)) continue;
+        if (!best || comes_before(state_.queues, planned_, child, *best)) best = child;
       }
       if (!best) return std::nullopt;
       at = *best;

@@ -40,14 +40,7 @@ void Pass::recall() {
     for (const NodeIndex node : gained_) offers.push_back(offer_of(state_.capacity, node));
     reopen(offers);
   }
-  if (!state_.claims.empty()) return;
-  // Where all that wait are of one group, nobody has come further than the first of it.
-  if (waiting.size() < 2) {
-    waiting.open_held_back();
-    retried_.clear();
-    state_.reservations.is_worked_out = false;
-    return;
-  }
+  if (!state_.claims.empty() || waiting.empty()) return;
   // Nobody will ask where nothing is open and nothing held back.
   reserved_ = !waiting.held_back().empty();
   if (!reserved_ && waiting.open().empty()) return;
@@ -154,11 +147,11 @@ void Pass::find_takers(Order& order) {
 // Whether something is left of the queue's share, or of a quota above it: nearly all that wait have neither.
 bool Pass::may_claim(QueueIndex index) const {
   const auto used = [&](QueueIndex at) { return state_.queues.at(at).staying + promises_.planned().at(at); };
-  if (used(index) <= state_.queues.at(index).entitled) return true;
+  if (used(index) < state_.queues.at(index).entitled) return true;
   const auto& path = state_.queues.path_to_root(index);
   return std::any_of(path.begin(), path.end(), [&](QueueIndex at) {
     const auto guaranteed = state_.queues.at(at).guaranteed;
-    return guaranteed && used(at) <= *guaranteed;
+    return guaranteed && used(at) < *guaranteed;
   });
 }
 
@@ -240,7 +233,7 @@ Pass::Outcome Pass::try_job(const Job& job, GroupId group, bool passes_reservati
   Layers layers = base;
   bool is_kept_out = false;
   bound_keeps_ = false;
-  if (!passes_reservations && state_.waiting.size() > 1) {
+  if (!passes_reservations) {
     const Time end = State::latest_end(*job.spec, state_.now);
     promises_.add_reservations(record, job, end, layers);
     is_kept_out = promises_.is_kept_out(record, job);

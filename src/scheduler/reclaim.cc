@@ -393,8 +393,7 @@ class VictimSearch {
       removed_.clear();
       return std::nullopt;
     }
-    // One task that nothing else has room for, on a host that was spared already: all of them are needed.
-    if (shape_.tasks_min > 1) spare_unneeded(chosen, room);
+    spare_unneeded(chosen, room);
     if (taking_ == Taking::reclaim) assert_progress(chosen);
     auto plan = place(room);
     removed_.clear();
@@ -442,10 +441,6 @@ class VictimSearch {
       }
     }
     fitting += elsewhere;
-    // Each is needed where it stands, and it stands nowhere else.
-    const bool all_on_one_node =
-        std::all_of(chosen.begin(), chosen.end(), [](const Victim& v) { return v.job->tasks.size() == 1; });
-    if (fitting == shape_.tasks_min && all_on_one_node) return;
     for (size_t i = chosen.size(); i-- > 0;) {
       put_back(chosen[i], room);
       uint64_t now = fitting;

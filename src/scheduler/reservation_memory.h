@@ -22,6 +22,20 @@ struct Reservation {
 };
 
 struct ReservationMemory {
+  // One look at a waiting job, and what came of it.
+  struct Look {
+    ShapeId shape = 0;
+    AgeKey age;
+    bool waits_for_room = false;
+    bool is_blocked = false;
+  };
+  // One search for the earliest time on nodes of a type.
+  struct Search {
+    ShapeId shape = 0;
+    TypeChoice choice;
+    Time found;  // unset: never
+  };
+
   ReservationMemory() = default;
   ReservationMemory(const ReservationMemory&) {}
   ReservationMemory& operator=(const ReservationMemory&) {
@@ -35,9 +49,11 @@ struct ReservationMemory {
   bool is_worked_out = false;
   bool may_be_recalled = false;                   // false: something that is not written down here decided
   std::vector<std::optional<Reservation>> slots;  // by type, the last one for tasks without GPUs
+  std::vector<Look> looks;
+  std::vector<Search> searches;
+  BitSet nodes;  // that a search looked at, or a plan stands on
   uint64_t machine_version = 0;
   uint64_t read_to = 0;  // of the capacity's log
-  Time worked_out_at;
 };
 
 }  // namespace tranche::scheduler

@@ -12,6 +12,7 @@ constexpr size_t kGapMost = 64;  // taken ids at the front of a line before it i
 // Scores by node that shapes without jobs may keep, and shapes that may in any case.
 constexpr size_t kScoresLaidAside = size_t{1} << 20;
 constexpr size_t kShapesLaidAside = 16;
+constexpr size_t kTouchedMost = 256;
 
 HeadKey head_of(const Group& group) { return head_key(group.key, group.jobs.front()); }
 
@@ -234,12 +235,29 @@ void Waiting::set_age(Group& group, const AgeKey& age) {
 }
 
 void Waiting::add_age(ShapeId shape, const AgeKey& age) {
-  shapes_[shape].by_age.insert(age);
-  ages_changed_ = true;
+  if (shapes_[shape].by_age.insert(age).second) touch(shape);
 }
 
 void Waiting::remove_age(ShapeId shape, const AgeKey& age) {
-  if (shapes_[shape].by_age.erase(age) > 0) ages_changed_ = true;
+  if (shapes_[shape].by_age.erase(age) > 0 && age <= watched_to_) touch(shape);
+}
+
+void Waiting::touch(ShapeId shape) {
+  const bool is_last = !shapes_touched_.empty() && shapes_touched_.back() == shape;
+  if (!is_last && shapes_touched_.size() <= kTouchedMost) shapes_touched_.push_back(shape);
+}
+
+void Waiting::watch_ages(const AgeKey& furthest) {
+  watched_to_ = furthest;
+  shapes_touched_.clear();
+}
+
+std::optional<std::vector<ShapeId>> Waiting::shapes_touched() const {
+  if (shapes_touched_.size() > kTouchedMost) return std::nullopt;
+  std::vector<ShapeId> shapes = shapes_touched_;
+  std::sort(shapes.begin(), shapes.end());
+  shapes.erase(std::unique(shapes.begin(), shapes.end()), shapes.end());
+  return shapes;
 }
 
 void Waiting::park(GroupId id, Parked why, QueueIndex bound, QueueTree& queues) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <vector>
@@ -169,9 +170,12 @@ class Waiting {
   const BitSet& held_back() const { return held_back_; }
   const Gate& gate(ShapeId id) const { return gates_[id]; }
 
-  // Whether a group has come, gone or taken another place in the order of age since that was last forgotten.
-  bool ages_changed() const { return ages_changed_; }
-  void forget_changed_ages() { ages_changed_ = false; }
+  // Shapes of which a group has come, gone or taken another place in the order of age, since that was last
+  // forgotten; of those behind `furthest`, only what comes counts. For whoever keeps what follows from the
+  // order (backfill.h). Unset: too many to tell.
+  void watch_ages(const AgeKey& furthest);
+  std::optional<std::vector<ShapeId>> shapes_touched() const;
+
   // What the machine has changed: brings choices and charges of all shapes up to date.
   void refresh_shapes(const Capacity& capacity);
 
@@ -195,6 +199,7 @@ class Waiting {
   void set_age(Group& group, const AgeKey& age);
   void add_age(ShapeId shape, const AgeKey& age);
   void remove_age(ShapeId shape, const AgeKey& age);
+  void touch(ShapeId shape);
   ClassId class_for(ShapeId shape, int64_t duration);
   static std::tuple<Parked, uint64_t, GroupId> parking(const Group& group, GroupId id);
   void unpark(GroupId id, QueueTree& queues);
@@ -219,7 +224,8 @@ class Waiting {
   BitSet open_;       // classes
   BitSet closed_;     // shapes without room
   BitSet held_back_;  // shapes some of whose classes a reservation closed
-  bool ages_changed_ = true;
+  AgeKey watched_to_{INT64_MIN, JobId(), 0};
+  std::vector<ShapeId> shapes_touched_;
   std::set<std::tuple<Parked, uint64_t, GroupId>> parked_;  // why, by which queue or array
 };
 
