@@ -1,7 +1,9 @@
 // bench-scheduler-scale: how fast the pure scheduler decides on large clusters, on one core.
 //
-//   bench-scheduler-scale mixed NODES PENDING ROUNDS   a mixed load in steady state: nodes of 8 GPUs, all
-//   busy bench-scheduler-scale fixtures NODES...            the fixtures F1 to F4 of large clusters
+//   bench-scheduler-scale mixed NODES PENDING ROUNDS   a mixed load in steady state, nodes of 8 GPUs; then
+//                                                      one department claims its quota from the others
+//   bench-scheduler-scale fixtures NODES...            the fixtures F1 to F4 of large clusters
+//   bench-scheduler-scale --quick                      a small one of each
 //
 // What is timed is Scheduler::step alone, nothing around it, in processor time of its one thread. A decision
 // is an emitted Start. Every step that a job costs counts (its submission, its start, its exits, its
@@ -78,6 +80,22 @@ class Cluster {
     scheduler.restore(next_event(TaskStarted{start.task}), {});
   }
 
+  void pass_time(Duration duration) { now_ = now_ + duration; }
+
+  // What was told to stop is gone, and what starts for it has started, until nothing follows any more.
+  void let_go() {
+    while (!told_to_stop.empty()) {
+      for (const Stop& stop : std::exchange(told_to_stop, {})) {
+        const auto view = scheduler.job(stop.task.job);
+        if (!view || stop.task.rank >= view->tasks.size()) continue;
+        const Start held = view->tasks[stop.task.rank];
+        step(TaskExited{held.task, ExitCause::signalled, 15, 0});
+        for (const Slice& slice : held.slices) step(SliceReleased{held.task, slice.gpu});
+      }
+      for (const Start& start : std::exchange(prepared, {})) step(TaskStarted{start.task});
+    }
+  }
+
   const std::vector<Decision>& step(EventPayload payload) {
     const Event event = next_event(std::move(payload));
     const int64_t began = processor_ns();
@@ -91,6 +109,7 @@ class Cluster {
       started += std::holds_alternative<Start>(decision) ? 1u : 0u;
       stopped += std::holds_alternative<Stop>(decision) ? 1u : 0u;
       if (const auto* start = std::get_if<Start>(&decision)) prepared.push_back(*start);
+      if (const auto* stop = std::get_if<Stop>(&decision)) told_to_stop.push_back(*stop);
     }
     starts += started;
     stops += stopped;
@@ -109,6 +128,7 @@ class Cluster {
   scheduler::Scheduler scheduler;
   std::vector<Decision> last;
   std::vector<Start> prepared;
+  std::vector<Stop> told_to_stop;
   Samples grant_spans;
   Samples reclaim_spans;
   Samples all_spans;
@@ -130,12 +150,20 @@ class Cluster {
 };
 
 // --- the mixed load -------------------------------------------------------------------------------------
-// 20 departments with quotas over four fifths of the cluster, 50 users each. Of the jobs 45 % ask for one
+// 20 departments with quotas over seven tenths of the cluster, 50 users each, and one with a quota of a tenth
+// that asks for nothing at first. Of the jobs 45 % ask for one
 // GPU, 20 % for a fraction, 15 % for 2 or 4 on one node, 15 % are gangs of 2 to 4 tasks of 1, 2 or 4 GPUs, 5
 // % ask for a whole node; a quarter names a GPU type.
 Policy mixed_policy(uint32_t nodes) {
   Policy policy;
-  const int64_t each = int64_t{nodes} * kGpusPerNode * 1000 * 4 / 5 / kDepartments;
+  const int64_t all = int64_t{nodes} * kGpusPerNode * 1000;
+  const int64_t each = all * 7 / 10 / kDepartments;
+  policy.queues.push_back({.path = "late",
+                           .quota = MilliGpu(all / 10),
+                           .limit = {},
+                           .weight = 1,
+                           .priority = 0,
+                           .user_limit = {}});
   for (uint32_t d = 0; d < kDepartments; ++d) {
     std::string path = "d";
     path += static_cast<char>('0' + d / 10);
@@ -182,6 +210,26 @@ JobSpec mixed_job(Random& random) {
   return spec;
 }
 
+// The department that has been idle claims, job by job, while everybody else waits as before. Work that is
+// younger than the minimum runtime is left alone, so time passes first.
+void claim_quota(Cluster& cluster, Random& random, size_t jobs) {
+  cluster.told_to_stop.clear();
+  cluster.pass_time(Duration(kHour.count() / 4));
+  cluster.step(Tick{});
+  cluster.let_go();
+  cluster.forget_measures();
+  for (size_t i = 0; i < jobs; ++i) {
+    JobSpec spec = mixed_job(random);
+    spec.owner = {5000 + static_cast<uint32_t>(i % kUsersPerDepartment), 100, "late"};
+    spec.queue = "late/user" + std::to_string(i % kUsersPerDepartment);
+    cluster.submit(spec);
+    cluster.let_go();
+  }
+  std::printf("a department claims its quota with %zu jobs: %zu tasks started, %zu stopped for them\n", jobs,
+              cluster.starts, cluster.stops);
+  print_spans("steps that take from others", cluster.reclaim_spans);
+}
+
 void run_mixed(uint32_t nodes, size_t pending, size_t rounds) {
   Random random(7);
   Cluster cluster(mixed_policy(nodes));
@@ -219,19 +267,17 @@ void run_mixed(uint32_t nodes, size_t pending, size_t rounds) {
     }
     cluster.submit(mixed_job(random));
   }
-  std::fflush(stdout);
   std::printf("live jobs %zu, rounds %zu, steps %zu, starts %zu\n", live, rounds, cluster.steps,
               cluster.starts);
   print_rate("starts (of the time of all steps)", cluster.starts, cluster.total_ns);
   print_rate("steps", cluster.steps, cluster.total_ns);
   print_spans("steps that start something", cluster.grant_spans);
-  print_spans("steps that take from others", cluster.reclaim_spans);
   print_spans("all steps", cluster.all_spans);
   const auto size = cluster.scheduler.size();
   std::printf("bytes a live job %zu, bytes a node %zu\n", size.jobs_bytes / std::max<size_t>(live, 1),
               size.nodes_bytes / std::max<size_t>(nodes, 1));
+  claim_quota(cluster, random, std::min<size_t>(rounds / 10 + 1, 200));
 }
-
 // --- the fixtures -----------------------------------------------------------------------------------------
 Policy two_queues(int64_t first_milli, int64_t second_milli) {
   Policy policy;
@@ -340,6 +386,12 @@ void run_fixtures(uint32_t nodes) {
 }  // namespace tranche::bench
 
 int main(int count, char** words) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  if (count > 1 && std::strcmp(words[1], "--quick") == 0) {
+    tranche::bench::run_mixed(50, 1000, 300);
+    tranche::bench::run_fixtures(20);
+    return 0;
+  }
   const auto number = [&](int at, uint32_t otherwise) {
     return count > at ? static_cast<uint32_t>(std::strtoul(words[at], nullptr, 10)) : otherwise;
   };
@@ -351,6 +403,7 @@ int main(int count, char** words) {
     for (int i = 2; i < count; ++i) tranche::bench::run_fixtures(std::max(number(i, 100), 20u));
     return 0;
   }
-  std::fputs("usage: bench-scheduler-scale mixed [NODES [PENDING [ROUNDS]]] | fixtures NODES...\n", stderr);
+  std::fputs("usage: bench-scheduler-scale mixed [NODES [PENDING [ROUNDS]]] | fixtures NODES... | --quick\n",
+             stderr);
   return 2;
 }

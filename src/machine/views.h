@@ -22,7 +22,7 @@ struct ViewSource {
   GpuManager& gpus;
   UserDirectory& users;
   const Clock& clock;
-  FractionFence fence;
+  FractionFence fence{};
   const Shares* shares = nullptr;  // null: what is used of parts is not known
 };
 
