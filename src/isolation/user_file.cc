@@ -21,7 +21,7 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-tl::unexpected<Failure> log_failure(const std::string& path) {
+tl::unexpected<Failure> log_failure(const std::string& path, uint32_t uid) {
   const int error = errno;
   struct stat status {};
   if (error == ELOOP) {
@@ -32,6 +32,9 @@ tl::unexpected<Failure> log_failure(const std::string& path) {
   if (error == ENOENT && ::stat(folder_of(path).c_str(), &status) != 0) {
     return failed(ENOENT, "log " + path + ": folder " + folder_of(path) + " does not exist; make it first");
   }
+  // The kernel itself refuses others' files in a folder like /tmp where fs.protected_regular is set.
+  if (error == EACCES && ::lstat(path.c_str(), &status) == 0 && status.st_uid != uid)
+    return failed(EPERM, "log " + path + " belongs to another user");
   if (error == EACCES) {
     return failed(EACCES, "log " + path +
                               ": no permission to write it or into its folder; choose another with --output");
@@ -51,7 +54,7 @@ Outcome<FileDescriptor> open_log(const std::string& path, uint32_t uid) {
   const char* name = path.empty() ? kNullDevice : path.c_str();
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
   FileDescriptor file(::open(name, kFlags, 0600));
-  if (!file) return log_failure(path);
+  if (!file) return log_failure(path, uid);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return call_failed("log " + path);
   if (is_null_device(status)) return file;

@@ -20,7 +20,7 @@ SUBMIT_REFUSED = [
     (["--gpu-mem", "20GB"], 2, ["--gpu-mem", "20G"]),
     (["--gpu-mem", "500G"], 3, ["500G", "less"]),
     (["--gpu-mem", "0"], 2, ["--gpu-mem"]),
-    (["--gpu-mem", "1G..2G"], 2, ["not available yet"]),
+    (["--gpu-mem", "2G..1G"], 2, []),
     (["--gpu-compute", "30"], 2, ["30%"]),
     (["--gpu-compute", "200%"], 2, ["100%"]),
     (["-G", "0.5", "--gpu-compute", "30%"], 2, ["one of the two"]),

@@ -46,7 +46,7 @@ CUresult add_data(CUlinkState handle, int type, const void* data, size_t bytes) 
   if (link->text.size() + bytes > kImageBytesMax) return CUDA_ERROR_INVALID_IMAGE;
   std::string piece(static_cast<const char*>(data), bytes);
   if (type != kPtx) {
-    link->text.insert(0, std::move(piece));  // a binary's magic comes first
+    link->text.insert(0, piece);  // a binary's magic comes first
     return CUDA_SUCCESS;
   }
   std::shared_ptr<const Image> image;
