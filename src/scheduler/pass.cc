@@ -44,8 +44,7 @@ void Pass::recall() {
   }
   if (!state_.claims.empty() || waiting.empty()) return;
   // Nobody will ask where nothing is open and nothing held back.
-  reserved_ = !waiting.held_back().empty();
-  if (!reserved_ && waiting.open().empty()) return;
+  if (waiting.held_back().empty() && waiting.open().empty()) return;
   if (!promises_.recall_reservations(state_.reservations, waiting)) {
     waiting.open_held_back();
     retried_.clear();
@@ -269,7 +268,6 @@ Pass::Outcome Pass::try_job(const Job& job, GroupId group, bool passes_reservati
     const Time end = State::latest_end(*job.spec, state_.now);
     promises_.add_reservations(record, job, end, layers);
     is_kept_out = promises_.is_kept_out(record, job);
-    reserved_ = reserved_ || is_kept_out || layers.size() > base.size();
   }
   std::optional<GangPlacement> plan;
   if (!is_kept_out && record.shape.tasks_max > record.shape.tasks_min && record.step == nullptr)

@@ -29,7 +29,6 @@ class Pass {
 
   // When a job may be able to take room that is protected for now; unset: none is waiting for that.
   Time wake() const { return wake_; }
-  bool found_promises() const { return reserved_ || !promises_.claims().empty(); }
 
  private:
   // Of a trial: started, fits but for a reservation, fits but for a bound, does not fit.
@@ -64,7 +63,6 @@ class Pass {
   std::vector<ShapeId> reopened_;  // for that alone, and had no room before
   std::vector<ShapeId> retried_;   // for that alone, and were held back before
   HostPool hosts_;
-  bool reserved_ = false;     // some trial had to look at a reservation
   bool bound_keeps_ = false;  // the last place() found room that passes a bound
   Time wake_;
 };
