@@ -213,7 +213,7 @@ class DeviceModel {
   void throttle(uint32_t gpu, uint64_t reasons);  // 0: no more
   // How long ever, for one reason (a bit) or for any.
   uint64_t throttled_ns(uint32_t gpu, uint64_t reason = UINT64_MAX) const;
-  void add_ghost(uint32_t gpu, uint64_t bytes);
+  uint64_t add_ghost(uint32_t gpu, uint64_t bytes);  // as much as is free; how much that was
   // Sleeps for as long as `bytes` take at the speed to which a fault holds copies; not at all without one.
   void pace_copy(uint32_t gpu, uint64_t bytes);
   // Where GPU `gpu` has its node from now on.

@@ -164,6 +164,12 @@ Result<void> renumber_gpu_node(const std::string& directory, uint32_t from_minor
   return {};
 }
 
+bool has_emulated_nodes(const std::string& directory) {
+  struct stat status;
+  return lstat((directory + "/" + control_node().name).c_str(), &status) == 0 && S_ISBLK(status.st_mode) &&
+         major(status.st_rdev) == kLoopMajor;
+}
+
 bool has_real_driver(const std::string& directory) {
   for (const std::string& path : nvidia_entries(directory)) {
     struct stat status;

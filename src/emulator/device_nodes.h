@@ -48,6 +48,8 @@ void forget_loop_devices(const std::string& directory);
 Result<void> remove_memory_nodes(const std::string& directory);
 Result<void> restore_memory_nodes(const std::string& directory);
 Result<void> renumber_gpu_node(const std::string& directory, uint32_t from_minor, uint32_t to_minor);
+// True when `directory` has the control node of an emulated server.
+bool has_emulated_nodes(const std::string& directory);
 // True when `directory` has nodes of a real NVIDIA driver.
 bool has_real_driver(const std::string& directory);
 

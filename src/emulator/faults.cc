@@ -184,12 +184,13 @@ uint64_t DeviceModel::throttled_ns(uint32_t gpu, uint64_t reason) const {
   return bit < kReasonBits ? faults.throttled_ns_by[bit].load() + current : 0;
 }
 
-void DeviceModel::add_ghost(uint32_t gpu, uint64_t bytes) {
+uint64_t DeviceModel::add_ghost(uint32_t gpu, uint64_t bytes) {
   GpuLock lock(*this, gpu);
   const uint64_t room = usable_bytes(gpu) - std::min(usable_bytes(gpu), lock.gpu().used_bytes);
   const uint64_t added = std::min(bytes, room);
   lock.gpu().faults.ghost_bytes.fetch_add(added);
   lock.gpu().used_bytes += added;
+  return added;
 }
 
 void DeviceModel::pace_copy(uint32_t gpu, uint64_t bytes) {

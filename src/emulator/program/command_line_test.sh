@@ -107,6 +107,19 @@ check "there is a node for each GPU" test -b /dev/nvidia1 -a ! -e /dev/nvidia2
 check "the library lies where start says" test -r /run/tranche-emulator/lib/libcuda.so.1
 expect 0 "NVIDIA H100 80GB HBM3" "$program" status
 expect 0 '"server": "lab-a"' "$program" status --json
+expect 1 "another emulated server" env TRANCHE_EMULATOR=/run/second "$program" start --board t4
+check "the first server's nodes stand" test -b /dev/nvidia1
+check "the second one leaves nothing" test ! -e /run/second
+expect 2 "XIDs begin at 1" "$program" fault xid 0 --gpu 0
+expect 1 "no process 4194303" "$program" fault xid 31 --gpu 0 --pid 4194303
+expect 2 "some speed" "$program" fault slow-copy 0 --gpu 0
+expect 0 "MiB free" "$program" fault ghost-memory 900G --gpu 0
+expect 0 "" "$program" fault minor 9 --gpu 1
+check "the node has its new number" test -b /dev/nvidia9 -a ! -e /dev/nvidia1
+expect 0 "" "$program" fault minor 1 --gpu 0
+expect 1 "clear that one too" "$program" fault clear --gpu 1
+expect 0 "" "$program" fault clear
+check "clear gives the numbers back" test -b /dev/nvidia0 -a -b /dev/nvidia1 -a ! -e /dev/nvidia9
 uuid=$("$program" status --json | grep -o 'GPU-[0-9a-f-]*' | head -1)
 expect 0 "" "$program" stop
 check "stop removes the nodes" sh -c '! ls /dev/nvidia* >/dev/null 2>&1'

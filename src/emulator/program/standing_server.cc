@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "emulator/device_model.h"
 #include "emulator/device_nodes.h"
@@ -25,8 +26,8 @@ Result<void> refuse_beside_real_driver() {
 
 Result<void> make_directory(const std::string& path) {
   if (mkdir(path.c_str(), 0755) == 0 || errno == EEXIST) return {};
-  return fail(ErrorCode::denied,
-              "cannot make " + path + ": " + std::strerror(errno) + "; run as root, or set TRANCHE_EMULATOR");
+  return fail(ErrorCode::denied, "cannot make " + path + ": " + std::strerror(errno) +
+                                     "; a server for the machine needs root, tranche-emulator run does not");
 }
 
 void remove_files(const std::string& directory) {
@@ -49,12 +50,12 @@ Result<void> build(const std::string& directory, const ServerDescription& server
 }
 
 std::string processes_in_use(DeviceModel& model) {
-  std::string text;
+  std::set<int32_t> pids;
   for (uint32_t gpu = 0; gpu < model.gpu_count(); ++gpu) {
-    for (const ProcessReading& process : model.processes(gpu)) {
-      text.append(text.empty() ? "" : ", ").append(std::to_string(process.pid));
-    }
+    for (const ProcessReading& process : model.processes(gpu)) pids.insert(process.pid);
   }
+  std::string text;
+  for (const int32_t pid : pids) text.append(text.empty() ? "" : ", ").append(std::to_string(pid));
   return text;
 }
 
@@ -66,6 +67,12 @@ Result<std::string> start_server(const ServerDescription& server) {
   if (DeviceModel::attach(directory)) {
     return fail(ErrorCode::conflict,
                 "an emulated server stands already in " + directory + "; run tranche-emulator stop first");
+  }
+  if (has_emulated_nodes(kDeviceDirectory)) {
+    return fail(
+        ErrorCode::conflict,
+        "another emulated server has its nodes in /dev; stop that one first (TRANCHE_EMULATOR names its "
+        "folder), or remove what is left of it with tranche-emulator stop --force");
   }
   Result<void> built = build(directory, server);
   if (!built) {

@@ -1,7 +1,10 @@
 #include "emulator/program/verb_fault.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <string_view>
 
@@ -50,7 +53,10 @@ Result<void> leave_memory(DeviceModel& model, uint32_t gpu, const FaultOrder& or
     return {};
   }
   TRY_ASSIGN(const uint64_t bytes, parse_fault_bytes(order.value));
-  model.add_ghost(gpu, bytes);
+  const uint64_t added = model.add_ghost(gpu, bytes);
+  if (added < bytes)
+    std::fprintf(stderr, "tranche-emulator: GPU %u had only %llu MiB free; they are taken\n", gpu,
+                 static_cast<unsigned long long>(added >> 20));
   return {};
 }
 
@@ -71,6 +77,9 @@ Result<void> break_gpu(DeviceModel& model, uint32_t gpu, const FaultOrder& order
   SharedGpuFaults& faults = model.faults(gpu);
   if (order.kind == "xid") {
     TRY_ASSIGN(const uint64_t code, parse_fault_number(order.value, kXidMax, "an XID"));
+    if (code == 0) return fail(ErrorCode::invalid_argument, "XIDs begin at 1");
+    if (order.pid > 0 && kill(order.pid, 0) != 0 && errno == ESRCH)
+      return fail(ErrorCode::not_found, "there is no process " + std::to_string(order.pid));
     model.raise_xid(gpu, static_cast<uint32_t>(code), order.pid, order.gpu_instance);
   } else if (order.kind == "lost") {
     model.raise_xid(gpu, kOffTheBus);
@@ -89,6 +98,9 @@ Result<void> break_gpu(DeviceModel& model, uint32_t gpu, const FaultOrder& order
     return leave_memory(model, gpu, order);
   } else if (order.kind == "slow-copy") {
     TRY_ASSIGN(const uint64_t rate, parse_fault_bytes(order.value));
+    if (rate == 0)
+      return fail(ErrorCode::invalid_argument,
+                  "copies need some speed, such as 50M; clear makes them quick again");
     faults.copy_bytes_per_second.store(rate);
   } else if (order.kind == "minor") {
     return renumber(model, gpu, order.value);
@@ -120,10 +132,39 @@ Result<void> break_server(DeviceModel& model, const FaultOrder& order) {
   return {};
 }
 
-Result<void> clear(DeviceModel& model, const std::vector<uint32_t>& gpus) {
+// Back to the numbers that start gave, which are the indices. One may have the number of another.
+Result<void> restore_minors(DeviceModel& model, const std::vector<uint32_t>& gpus) {
+  std::vector<uint32_t> left;
+  for (const uint32_t gpu : gpus) {
+    if (model.identity(gpu).minor != gpu) left.push_back(gpu);
+  }
+  while (!left.empty()) {
+    std::vector<uint32_t> taken;
+    for (const uint32_t gpu : left) {
+      if (renumber_gpu_node(kFaultyDevices, model.identity(gpu).minor, gpu))
+        model.set_minor(gpu, gpu);
+      else
+        taken.push_back(gpu);
+    }
+    if (taken.size() == 1 && left.size() == 1)
+      return fail(ErrorCode::conflict, "the node /dev/nvidia" + std::to_string(taken.front()) +
+                                           " is another GPU's now; clear that one too");
+    if (taken.size() == left.size()) {  // each has another's number: one steps aside
+      constexpr uint32_t kAside = 254;
+      TRY(renumber_gpu_node(kFaultyDevices, model.identity(taken.front()).minor, kAside));
+      model.set_minor(taken.front(), kAside);
+    }
+    left = taken;
+  }
+  return {};
+}
+
+Result<void> clear(DeviceModel& model, std::vector<uint32_t> gpus) {
+  const bool all = gpus.empty();
+  for (uint32_t gpu = 0; all && gpu < model.gpu_count(); ++gpu) gpus.push_back(gpu);
   for (const uint32_t gpu : gpus) model.clear_faults(gpu);
-  if (!gpus.empty()) return {};
-  for (uint32_t gpu = 0; gpu < model.gpu_count(); ++gpu) model.clear_faults(gpu);
+  TRY(restore_minors(model, gpus));
+  if (!all) return {};
   model.clear_server_faults();
   release_unkillable();
   const bool has_memory_nodes = open_node(memory_node()) >= 0;  // this program is about to end
