@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <cerrno>
 
@@ -32,8 +33,10 @@ tl::unexpected<Failure> log_failure(const std::string& path, uint32_t uid) {
   if (error == ENOENT && ::stat(folder_of(path).c_str(), &status) != 0) {
     return failed(ENOENT, "log " + path + ": folder " + folder_of(path) + " does not exist; make it first");
   }
-  // The kernel itself refuses others' files in a folder like /tmp where fs.protected_regular is set.
-  if (error == EACCES && ::lstat(path.c_str(), &status) == 0 && status.st_uid != uid)
+  // Where fs.protected_regular is set, the kernel itself refuses others' files in a folder like /tmp,
+  // whatever their permissions are.
+  if (error == EACCES && ::lstat(path.c_str(), &status) == 0 && status.st_uid != uid &&
+      ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS | AT_SYMLINK_NOFOLLOW) == 0)
     return failed(EPERM, "log " + path + " belongs to another user");
   if (error == EACCES) {
     return failed(EACCES, "log " + path +

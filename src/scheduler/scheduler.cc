@@ -62,10 +62,10 @@ std::vector<Decision> advance(State& state, const Event& event) {
     Pass pass(state, recorder);
     pass.run();
     protection_ends = pass.wake();
-    // A start may have made others ready that the walk had already gone past, room may have been promised before
-    // the walk knew what would be taken, and what was started may be reclaimed one day. So the last round is one
-    // that decides nothing: what it sees hangs on the state alone, and not on what is known about room, which a
-    // restart forgets. Each round before it decides something, so there is an end.
+    // A start may have made others ready that the walk had already gone past, room may have been promised
+    // before the walk knew what would be taken, and what was started may be reclaimed one day. So the last
+    // round is one that decides nothing: what it sees hangs on the state alone, and not on what is known
+    // about room, which a restart forgets. Each round before it decides something, so there is an end.
     const bool claims_ended = state.settle_claims();  // their room is everybody's again
     again = claims_ended || state.times_ready != times_ready || !state.attention.empty() ||
             recorder.decisions.size() != decided;
