@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -309,8 +310,11 @@ class Fuzz {
     hello.header = {sizeof hello, 1, TRANCHE_GUARD_HELLO, 1};
     hello.slot = static_cast<uint32_t>(number());
     hello.image = number();
+    const pid_t parent = ::getpid();
     const pid_t child = ::fork();
     if (child == 0) {
+      // Ends with this program however that ends: whoever waits for its output would wait for the child too.
+      if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
       const OwnedFile socket = hostile_.listener.connect();
       (void)!::send(socket.get(), &hello, sizeof hello, MSG_NOSIGNAL);
       for (;;) ::pause();
