@@ -1,8 +1,12 @@
 #include "machine/fences.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <string_view>
 
 #include "linux/files.h"
@@ -63,6 +67,20 @@ bool all_are_enforced(std::string_view proof, const std::set<std::string>& enfor
   return all;
 }
 
+// A socket file outlives an arbiter that was killed, so its being there says nothing.
+bool somebody_listens(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return false;
+  std::memcpy(address.sun_path, path.data(), path.size());
+  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return false;
+  const bool connected =
+      ::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
+  ::close(socket);
+  return connected;
+}
+
 FractionFence unproven(const std::string& why) {
   return {api::Tier::unenforced,
           "unenforced: " + why,
@@ -121,7 +139,7 @@ FractionFence fraction_fence(const std::string& run_dir, const std::string& driv
         {}};
   }
   FractionFence fence = proven(*proof, enforced_gpus(run_dir));
-  if (::access((run_dir + "/arbiter.sock").c_str(), F_OK) != 0) {
+  if (!somebody_listens(run_dir + "/arbiter.sock")) {
     fence.sentence = std::string(to_string(fence.tier)) +
                      ", but the arbiter is not running: jobs keep what they have and get nothing more";
     fence.remedy = "start it: `tranche-up start`";

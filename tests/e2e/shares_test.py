@@ -273,8 +273,13 @@ print(json.dumps({"inside": inside, "refused": refused, "total": total, "free": 
         time.sleep(0.2)
         open(words[1], "w", encoding="ascii").close()
         wait_until(lambda: os.path.exists(words[2]), 20, "the job goes on without the arbiter")
+        report, _ = self.server.tranche("root", "doctor", code=None)
+        self.assertIn("the arbiter is not running", report)
+        late = self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", CUDA + "gpu = Gpu()"])
         self.server.up()
         seen = json.loads(self.log(self.server.wait(job)[0]).splitlines()[-1])
+        ended = self.server.wait(late)[0]
+        self.assertEqual(ended["state"], "completed", f"a part that nobody accounts for is not begun: {ended}")
         self.assertEqual(seen["inside"], 0, "what was granted may be used without the arbiter")
         self.assertEqual(seen["refused"], 2, "and nothing more")
         self.assertEqual(seen["total"], 2048 * MIB)
