@@ -46,10 +46,13 @@ class DaemonFixture : public ::testing::Test {
     set_log_sink({});
   }
 
+  // Who answers for device memory; null: nobody does.
+  virtual MemoryArbiter* arbiter() { return nullptr; }
+
   void start_daemon(const std::string& boot = "boot") {
     auto created = Daemon::create({reactor_, gpus_, tasks_, users_, config_, boot,
                                    std::make_unique<InlineWorker>(reactor_),
-                                   [this]() -> Result<DaemonConfig> { return config_; }});
+                                   [this]() -> Result<DaemonConfig> { return config_; }, arbiter()});
     ASSERT_TRUE(created) << created.error().message();
     daemon_ = std::move(*created);
     daemon_->start([] {});
@@ -71,6 +74,9 @@ class DaemonFixture : public ::testing::Test {
     spec.owner = {2001, 2001, "user2001"};
     spec.queue = "default/user2001";
     spec.task.gpu.count = gpus;
+    return submit(std::move(spec));
+  }
+  JobId submit(JobSpec spec) {
     spec.time_limit = kHour;
     spec.payload_hash = "none";
     const JobId id = engine().jobs().next_id();

@@ -1,32 +1,13 @@
 // Lent memory and the watchdog in the whole daemon, on virtual time; the arbiter's answers are the test's.
 #include "machine/shares.h"
 
-#include <gtest/gtest.h>
-
-#include <cstdlib>
-#include <filesystem>
-
-#include "base/manual_reactor.h"
-#include "gpu/simulated_host.h"
-#include "linux/log.h"
-#include "machine/daemon.h"
+#include "machine/daemon_fixture.h"
 #include "machine/device_uuid.h"
-#include "machine/simulated_task_host.h"
 
 namespace tranche::machine {
 namespace {
 
 constexpr uint64_t kGib = uint64_t{1} << 30;
-
-class PlainUsers final : public UserDirectory {
- public:
-  using UserDirectory::UserDirectory;
-
- protected:
-  std::optional<UserRecord> look_up(uint32_t uid) override {
-    return UserRecord{"user" + std::to_string(uid), uid, "/home", "/bin/sh"};
-  }
-};
 
 class SaidArbiter final : public MemoryArbiter {
  public:
@@ -43,42 +24,18 @@ class SaidArbiter final : public MemoryArbiter {
 
 Duration seconds(int64_t count) { return Duration(count * kSecond.count()); }
 
-class SharesTest : public ::testing::Test {
+class SharesTest : public DaemonFixture {
  protected:
-  SharesTest()
-      : reactor_(Time(1'800'000'000'000'000'000)),
-        gpus_(reactor_, SimulatedHost::board("h100-80", 1)),
-        users_(reactor_.clock()),
-        tasks_(reactor_, [](const LaunchPlan&) {
-          SimulatedTaskHost::Behaviour behaviour;
-          behaviour.run_time = kHour;
-          return behaviour;
-        }) {
-    set_log_sink([](LogLevel, std::string_view) {});
-    char folder[] = "/dev/shm/tranche-shares-XXXXXX";
-    config_.state_dir = ::mkdtemp(folder);
+  SharesTest() : DaemonFixture(SimulatedHost::board("h100-80", 1)) {
+    behaviour_.run_time = kHour;
     config_.run_dir = config_.state_dir;
-    config_.journal_ballast = MiB(1);
     config_.share.recall_grace = seconds(20);
-    auto created = Daemon::create({reactor_, gpus_, tasks_, users_, config_, "boot",
-                                   std::make_unique<InlineWorker>(reactor_),
-                                   [this]() -> Result<DaemonConfig> { return config_; }, &arbiter_});
-    EXPECT_TRUE(created) << created.error().message();
-    daemon_ = std::move(*created);
-    daemon_->start([] {});
-    tasks_.connect(&daemon_->listener());
-    daemon_->listener().on_connected();
+    start_daemon();
     pass(seconds(1));
   }
-  ~SharesTest() override {
-    tasks_.connect(nullptr);
-    daemon_.reset();
-    std::filesystem::remove_all(config_.state_dir);
-    set_log_sink({});
-  }
+  ~SharesTest() override { stop_daemon(); }  // while its arbiter is there
 
-  Engine& engine() { return daemon_->engine(); }
-  void pass(Duration time) { reactor_.run_until(reactor_.clock().since_boot() + time); }
+  MemoryArbiter* arbiter() final { return &arbiter_; }
   const JobRecord& job(JobId id) { return *engine().jobs().find(id); }
   bool executes(JobId id) { return tasks_.running().contains(TaskKey{id, 0, job(id).attempt}); }
   void reconfigure() { ASSERT_TRUE(daemon_->reload()); }
@@ -91,17 +48,7 @@ class SharesTest : public ::testing::Test {
     spec.task.gpu.kind = SliceKind::fraction;
     spec.task.gpu.memory = MiB(guarantee_gib * 1024);
     spec.task.gpu.memory_limit = MiB(limit_gib * 1024);
-    spec.time_limit = kHour;
-    spec.payload_hash = "none";
-    const JobId id = engine().jobs().next_id();
-    Engine::Attachment attachment;
-    api::SubmitRequest request;
-    request.argv = {"train"};
-    request.directory = "/home";
-    attachment.payload = StoredPayload{"none", "train", api::encode(request)};
-    attachment.request = std::make_shared<const api::SubmitRequest>(std::move(request));
-    engine().record(JobSubmitted{id, spec, {}}, std::move(attachment));
-    return id;
+    return DaemonFixture::submit(std::move(spec));
   }
 
   ShareUsage row(JobId id, int64_t guarantee, int64_t limit, int64_t charged, int64_t owed = 0) {
@@ -129,13 +76,7 @@ class SharesTest : public ::testing::Test {
 
   std::string note(JobId id) { return daemon_->shares()->note(id); }
 
-  ManualReactor reactor_;
-  SimulatedHost gpus_;
-  PlainUsers users_;
-  SimulatedTaskHost tasks_;
-  DaemonConfig config_;
   SaidArbiter arbiter_;
-  std::unique_ptr<Daemon> daemon_;
   JobId borrower_, newcomer_;
 };
 
