@@ -127,7 +127,7 @@ class GpuHost {
   using CheckCallback = std::function<void(Result<GpuReading>)>;
   // An edge of a GPU's health, after status() shows it.
   using HealthCallback = std::function<void(uint32_t index, Health health, const std::string& reason)>;
-  // A periodic reading has arrived, after status() shows it.
+  // A periodic reading has arrived, after status() shows it; discover() answers no older than it.
   using ReadingCallback = std::function<void(uint32_t index)>;
   using XidCallback = std::function<void(uint32_t index, const XidEvent& event)>;
 

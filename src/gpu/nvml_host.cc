@@ -344,8 +344,8 @@ void NvmlHost::reading_arrived(const sampler::Reading& message) {
     apply(other, other.judge.silent(other.stuck_reason));
   }
   const uint32_t index = device->gpu.index;
-  note_layout(*device, message);  // may end the sampler
-  if (reading_arrived_callback_) reading_arrived_callback_(index);
+  // One that does not fit the inventory waits for the inventory that does.
+  if (note_layout(*device, message) && reading_arrived_callback_) reading_arrived_callback_(index);
 }
 
 void NvmlHost::judge_reading(Device& device, const sampler::Reading& message) {

@@ -119,7 +119,8 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   // The GPU as the sampler describes it now, with its MIG devices; its index stays.
   DiscoveredGpu describe(const sampler::Gpu& message) const;
   bool adopt_change(Device& device, const sampler::Gpu& message);
-  void note_layout(Device& device, const sampler::Reading& message);
+  // Whether the layout is the one of the inventory; if not, the sampler has been ended.
+  bool note_layout(Device& device, const sampler::Reading& message);
   void judge_nodes(Device& device, uint32_t nodes_missing, uint32_t known);
   void judge_job_fault(Device& device);
   void judge_reading(Device& device, const sampler::Reading& message);

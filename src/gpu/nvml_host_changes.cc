@@ -90,12 +90,13 @@ void NvmlHost::judge_nodes(Device& device, uint32_t nodes_missing, uint32_t know
                                                        nodes_text(nodes_missing)));
 }
 
-void NvmlHost::note_layout(Device& device, const sampler::Reading& message) {
-  if ((message.known & sampler::kKnownLayout) == 0) return;
+bool NvmlHost::note_layout(Device& device, const sampler::Reading& message) {
+  if ((message.known & sampler::kKnownLayout) == 0) return true;
   const bool differs = device.layout && *device.layout != message.layout;
   device.layout = message.layout;
   // At once: the sampler is well, and a delay that grows is for one that is not.
   if (differs) restart("the layout of GPU " + std::to_string(device.gpu.index) + " has changed", true);
+  return !differs;
 }
 
 // --- Whether the driver lets new programs in ------------------------------------------------------------

@@ -103,8 +103,14 @@ void GpuManager::xid_happened(uint32_t index, const XidEvent& event) {
 void GpuManager::reading_arrived(uint32_t index) {
   const auto id = by_index(index);
   if (!id) return;
+  const auto opening = openings_.find(*id);
+  const GpuStatus* const status = host_.status(index);
+  const bool fresh =
+      opening != openings_.end() &&
+      (!opening->second.read_after ||
+       (status != nullptr && status->reading && status->reading->taken_at >= *opening->second.read_after));
   // The description that came with the reading may not have been taken in yet.
-  if (openings_.contains(*id)) discover([this, id = *id] { finish_opening(id, check_usable(id)); });
+  if (fresh) discover([this, id = *id] { finish_opening(id, check_usable(id)); });
   consider_letting_go(index);
 }
 
@@ -123,13 +129,19 @@ void GpuManager::consider_letting_go(uint32_t index) {
 void GpuManager::open(GpuId id, std::function<void(Result<void>)> done) {
   const Gpu* const gpu = find(id);
   const GpuStatus* const status = gpu == nullptr ? nullptr : host_.status(gpu->index);
-  if (status == nullptr || !status->let_go) return done(check_usable(id));
+  const bool let_go = status != nullptr && status->let_go;
+  // Nobody is refused for what was true a moment ago: an operator has just turned it off.
+  if (status == nullptr || (!let_go && check_usable(id))) return done(check_usable(id));
   finish_opening(id, fail(ErrorCode::conflict, "somebody else has asked for the same; ask again"));
-  openings_[id] = {std::move(done), reactor_.at(reactor_.clock().since_boot() + kOpeningDeadline, [this, id] {
-                     finish_opening(
-                         id, fail(ErrorCode::timed_out,
-                                  "the GPU does not answer, so it stays closed; see `tranche doctor`"));
-                   })};
+  const Duration now = reactor_.clock().since_boot();
+  openings_[id] = {std::move(done),
+                   reactor_.at(now + kOpeningDeadline,
+                               [this, id] {
+                                 finish_opening(id, fail(ErrorCode::timed_out,
+                                                         "the GPU does not answer, so it stays "
+                                                         "closed; see `tranche doctor`"));
+                               }),
+                   let_go ? std::nullopt : std::optional(now)};
   host_.take_up(gpu->index);
 }
 

@@ -44,7 +44,7 @@ class GpuManager {
   std::optional<GpuId> by_index(uint32_t index) const;
   const DiscoveredGpu* discovered(uint32_t index) const;
   // An operator says that the GPU is well again. `done` once it may be undrained: one that was let go is
-  // first described anew. Errors: conflict (it is in MIG mode, so no job could use it), timed_out, each
+  // first described anew, and one that was in MIG mode is looked at again. Errors: conflict (it is in MIG mode, so no job could use it), timed_out, each
   // saying what to do.
   void open(GpuId id, std::function<void(Result<void>)> done);
   void absolve(GpuId id);
@@ -95,6 +95,7 @@ class GpuManager {
   struct Opening {
     std::function<void(Result<void>)> done;
     Reactor::Handle timer;
+    std::optional<Duration> read_after;  // since boot: an older reading does not count
   };
   std::map<GpuId, Opening> openings_;
 };

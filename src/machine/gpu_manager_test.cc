@@ -181,6 +181,16 @@ TEST_F(GpuManagerTest, MigModeThatWasTurnedOnMeanwhileKeepsTheGpuClosed) {
   EXPECT_EQ(state_of(waiting), JobState::pending);
 }
 
+TEST_F(GpuManagerTest, MigModeThatWasTurnedOffAMomentAgoDoesNotKeepTheGpuClosed) {
+  start_daemon();
+  gpus_.redescribe(0, [](DiscoveredGpu& gpu) { gpu.mig_enabled = true; });
+  pass(kReadings);
+  ASSERT_TRUE(gpu(0).drained);
+  gpus_.redescribe(0, [](DiscoveredGpu& gpu) { gpu.mig_enabled = false; });
+  EXPECT_EQ(open(0), "") << "before the daemon has seen it";
+  EXPECT_FALSE(gpu(0).drained);
+}
+
 class MigServerTest : public GpuManagerTest {
  protected:
   MigServerTest() {

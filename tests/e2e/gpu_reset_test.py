@@ -37,10 +37,12 @@ class GpuReset(scenario.Scenario):
 
     def well_again(self):
         emulator("fault", "clear")
-        for gpu in self.gpus():
-            if gpu["health"] != "ok" or gpu["drained"]:
+        def well():
+            closed = [gpu for gpu in self.gpus() if gpu["health"] != "ok" or gpu["drained"]]
+            for gpu in closed:  # again, where the daemon has not seen yet that the fault is gone
                 self.server.tranche("root", "gpus", "undrain", str(gpu["index"]), code=None)
-        wait_until(lambda: all(g["health"] == "ok" and not g["drained"] for g in self.gpus()), 40, "all well again")
+            return not closed
+        wait_until(well, 40, "all well again")
 
     def gpus(self):
         return self.server.json("alice", "gpus")["gpus"]
@@ -112,6 +114,12 @@ class GpuReset(scenario.Scenario):
         emulator("mig", "on", "--gpu", 0)
         self.addCleanup(emulator, "mig", "off", "--gpu", 0)
         self.refused("root", ["gpus", "undrain", "0"], 1, "MIG mode", "nvidia-smi -i 0 -mig 0")
+        # Turned off, it is opened at once, though the daemon has not yet seen that it was.
+        emulator("mig", "off", "--gpu", 0)
+        self.server.tranche("root", "gpus", "undrain", "0")
+        self.server.tranche("root", "gpus", "drain", "0", "--reason", "to be cut up after all")
+        self.until_gpu(0, let_go=True)
+        emulator("mig", "on", "--gpu", 0)
         gpu = self.until_gpu(0, drained=True, mig_enabled=True)
         for other in self.gpus()[1:]:
             self.server.tranche("root", "gpus", "drain", str(other["index"]), "--reason", "nothing else is free")
