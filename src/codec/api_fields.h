@@ -144,6 +144,7 @@ void describe(Visitor& v, Of<api::SubmitRequest>) {
   v.optional("cpu_milli", &SubmitRequest::cpu, Range{1, limits::kCpuMilliMax});
   v.optional("memory_mib", &SubmitRequest::memory, Range{1, limits::kMemoryMibMax});
   v.optional("tasks", &SubmitRequest::tasks);
+  v.optional("elastic", &SubmitRequest::elastic);
   v.optional("time_limit", &SubmitRequest::time_limit, kTimeLimit);
   v.optional("grace", &SubmitRequest::grace, kDurationText);
   v.optional("retry", &SubmitRequest::retry);
@@ -292,6 +293,9 @@ void describe(Visitor& v, Of<api::JobDetail>) {
   v.optional("stdout", &JobDetail::stdout_path, kPath);
   v.optional("stderr", &JobDetail::stderr_path, kPath);
   v.optional("environment_names", &JobDetail::environment_names, List{limits::kVariables, kArgument});
+  v.defaulted("tasks_min", &JobDetail::tasks_min, kCount32);
+  v.defaulted("tasks_max", &JobDetail::tasks_max, kCount32);
+  v.defaulted("elastic", &JobDetail::elastic);
   v.defaulted("tasks", &JobDetail::tasks, List{limits::kListItems, kPlain});
   v.optional("shares", &JobDetail::shares, List{limits::kListItems, kPlain});
   v.defaulted("history", &JobDetail::history, List{limits::kListItems, kPlain});

@@ -146,9 +146,13 @@ class RandomFiller {
     if (!request.script) request.argv.insert(request.argv.begin(), "/bin/true");
     request.directory = "/home/" + request.directory;
     if (request.array && request.array->indices.empty()) request.array.reset();
+    request.elastic = request.elastic && request.tasks && request.tasks->max > request.tasks->min;
     if (!request.gpu) return;
     GpuRequest& gpu = *request.gpu;
     gpu.count = std::max(gpu.count, 1u);
+    if (gpu.kind != SliceKind::whole || gpu.count_max < gpu.count || (request.tasks && request.tasks->max > 1))
+      gpu.count_max = 0;
+    if (gpu.kind != SliceKind::whole) gpu.topology = GpuTopology::any;
     if (gpu.kind == SliceKind::mig) gpu.kind = SliceKind::whole;
     const bool may_burst = gpu.kind == SliceKind::fraction && gpu.memory.count() > 0;
     if (!may_burst || gpu.memory_limit < gpu.memory) gpu.memory_limit = MiB{};

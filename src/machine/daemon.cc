@@ -65,7 +65,9 @@ Result<void> Daemon::recover() {
   }
   runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
                                                            *sessions_, *releases_, parts_.users,
-                                                           parts_.config.task_processes_max, shares_.get()});
+                                                           parts_.config.task_processes_max,
+                                                           parts_.config.run_dir, shares_.get()});
+  members_ = std::make_unique<Members>(*engine_, parts_.config.run_dir);
   strangers_ = std::make_unique<StrangerWatch>(
       StrangerWatch::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users,
                            parts_.config.scan_interval, &parts_.config.watchdog});
@@ -77,13 +79,16 @@ Result<void> Daemon::recover() {
 }
 
 void Daemon::start(std::function<void()> ready) {
-  // The runner first: it prepares what a step decided before anybody else spends time on it.
+  // An elastic job is told of a task that is taken from it before the task is.
+  engine_->add_observer(*members_);
+  // The runner before the rest: it prepares what a step decided before anybody else spends time on it.
   engine_->add_observer(*runner_);
   engine_->add_observer(*sessions_);
   engine_->add_observer(*api_);
   // The boot is noted only after what it did to the tasks of the last one: a daemon that dies in between must
   // see the reboot again, or it would take what ran then for what never ran.
   runner_->on_reconciled([this] { journal_->append_note(kBootIdNote, parts_.boot_id); });
+  members_->resume();
   runner_->resume(rebooted_);
   if (Policy policy = effective_policy(parts_.config, ""); policy != engine_->scheduler().policy())
     engine_->record(PolicyChanged{std::move(policy)});

@@ -15,6 +15,7 @@
 #include "machine/gpu_manager.h"
 #include "machine/interactive_sessions.h"
 #include "machine/journal.h"
+#include "machine/members.h"
 #include "machine/release_watch.h"
 #include "machine/shares.h"
 #include "machine/stranger_watch.h"
@@ -69,6 +70,7 @@ class Daemon {
   std::unique_ptr<InteractiveSessions> sessions_;
   std::unique_ptr<ReleaseWatch> releases_;
   std::unique_ptr<Shares> shares_;
+  std::unique_ptr<Members> members_;
   std::unique_ptr<TaskRunner> runner_;
   std::unique_ptr<StrangerWatch> strangers_;
   std::unique_ptr<ApiServer> api_;

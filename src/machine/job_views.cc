@@ -148,6 +148,17 @@ api::TaskDetail task_detail(const ViewSource& source, const TaskEntry& task, boo
   return detail;
 }
 
+// What was last said of the number of tasks or GPUs of a job that runs and may have more or fewer.
+std::string reason_of_size(const JobRecord& job) {
+  const bool runs = job.state == JobState::running || job.state == JobState::starting;
+  if (!runs || (job.spec->tasks_max == job.spec->tasks_min && !job.spec->task.gpu.is_moldable())) return "";
+  for (auto entry = job.history.rbegin(); entry != job.history.rend(); ++entry) {
+    if (entry->state != JobState::running && entry->state != JobState::starting) return "";
+    if (!entry->reason.empty()) return "It has " + entry->reason + ".";
+  }
+  return "";
+}
+
 }  // namespace
 
 api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, const Caller& caller,
@@ -181,6 +192,9 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
     detail.history.push_back({change.time, change.state, change.reason});
   }
   const JobSpec& spec = *job.spec;
+  detail.tasks_min = spec.tasks_min;
+  detail.tasks_max = spec.tasks_max;
+  detail.elastic = spec.elastic;
   detail.dependencies = spec.dependencies;
   if (spec.begin.is_set()) detail.begin = spec.begin;
   detail.grace = spec.grace;
@@ -200,6 +214,7 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
 std::optional<Explanation> explain(const ViewSource& source, const JobRecord& job) {
   auto why = source.engine.scheduler().why(job.id);
   if (!why) return std::nullopt;
+  if (std::string size = reason_of_size(job); !size.empty()) why->reason += " " + size;
   if (source.shares != nullptr) {
     if (std::string note = source.shares->note(job.id); !note.empty()) why->reason = std::move(note);
   }

@@ -34,10 +34,12 @@ class Checker {
 
   Result<void> check() const {
     const bool is_bound = proof_.kind == ProofKind::limit || proof_.kind == ProofKind::quota;
+    if (!is_bound && proof_.resource != BoundResource::gpu) return wrong("no bound keeps it");
     const bool may_wait_until = proof_.kind == ProofKind::held || proof_.kind == ProofKind::reserved;
     if (!is_bound && !proof_.queue.empty()) return wrong("no queue keeps it");
     if (proof_.kind != ProofKind::drained && !proof_.gpus.empty()) return wrong("no GPU is to be named");
     if (!may_wait_until && proof_.until.is_set()) return wrong("it does not wait for a time");
+    if (!spec_.groups.empty() && is_about_room()) return undecided();
     switch (proof_.kind) {
       case ProofKind::none:
         return wrong("a job that waits is given no reason");
@@ -63,6 +65,29 @@ class Checker {
   }
 
  private:
+  // Whether the reason is that there is no place. Of a job whose tasks differ this is not decided here: where
+  // its parts could go together is a search of its own, and the scheduler's is not exhaustive.
+  bool is_about_room() const {
+    switch (proof_.kind) {
+      case ProofKind::never_fits:
+      case ProofKind::drained:
+      case ProofKind::gang:
+      case ProofKind::busy:
+      case ProofKind::reserved:
+        return true;
+      case ProofKind::none:
+      case ProofKind::held:
+      case ProofKind::dependency:
+      case ProofKind::limit:
+      case ProofKind::quota:
+        break;
+    }
+    return false;
+  }
+  static Result<void> undecided() {
+    return fail(ErrorCode::not_available_yet, "where a job whose tasks differ has room is not decided");
+  }
+
   // Somebody holds it, or its time has not come.
   Result<void> check_held() const {
     TRY(expect_plain(0, 0));
@@ -81,7 +106,7 @@ class Checker {
   // Not even on all that is installed, with nobody there.
   Result<void> check_never_fits() const {
     const Room idle = Room::idle(dump_);
-    const int64_t fitting = tasks_that_fit(spec_, share_, {&idle});
+    const int64_t fitting = tasks_that_fit(dump_, spec_, {&idle});
     if (fitting >= int64_t{spec_.tasks_min}) return wrong("it fits when all is idle");
     return expect_plain(spec_.tasks_min, fitting);
   }
@@ -107,7 +132,7 @@ class Checker {
       if (!claim.plan.empty() && other != nullptr && other->array == job_.array) ++promised;
     }
     if (active + promised < int64_t{array->running_max}) return wrong("another of its array may run");
-    if (proof_.kind != ProofKind::limit || !proof_.blockers.empty())
+    if (proof_.kind != ProofKind::limit || proof_.resource != BoundResource::gpu || !proof_.blockers.empty())
       return wrong("an array has a limit only");
     return expect_figures(0, 0, active, array->running_max);
   }
@@ -120,9 +145,9 @@ class Checker {
     if (queue == dump_.queues.end() || !is_below(spec_.queue, queue->path))
       return wrong("the job is not in queue '" + proof_.queue + "'");
     if (is_quota && spec_.preemptible) return wrong("a preemptible job may pass the quota");
-    const auto bound = is_quota ? queue->quota : queue->limit;
+    const auto bound = bound_of(*queue, is_quota);
     if (!bound) return wrong("the queue has no such bound");
-    TRY(expect_figures(proof_.needed, 0, used(queue->path, is_quota), bound->count()));
+    TRY(expect_figures(proof_.needed, 0, used(queue->path, is_quota), *bound));
     const auto [least, most] = charge();
     if (proof_.needed < least || proof_.needed > most)
       return wrong("it would be charged " + std::to_string(least) + " to " + std::to_string(most) +
@@ -135,7 +160,7 @@ class Checker {
   Result<void> check_drained() const {
     if (!proof_.blockers.empty()) return wrong("nobody holds what takes no work");
     const Room idle(dump_, [](const HoldingFact&) { return false; });
-    if (tasks_that_fit(spec_, share_, {&idle}) >= int64_t{spec_.tasks_min})
+    if (tasks_that_fit(dump_, spec_, {&idle}) >= int64_t{spec_.tasks_min})
       return wrong("it fits on what takes work");
     std::vector<GpuId> closed;
     for (const GpuFact& fact : dump_.gpus) {
@@ -148,6 +173,8 @@ class Checker {
   // Between one task and all: some fit, not enough of them.
   Result<void> check_gang() const {
     const int64_t fitting = fitting_now();
+    if (spec_.elastic || spec_.topology.is_set() || !spec_.nodes.empty())
+      return wrong("it is not placed task by task");
     if (spec_.tasks_min < 2 || fitting == 0 || fitting >= int64_t{spec_.tasks_min})
       return wrong("it is not the number of tasks that keeps it");
     TRY(expect_figures(spec_.tasks_min, fitting, 0, 0));
@@ -194,7 +221,7 @@ class Checker {
   // none, to all of them together.
   Result<void> check_reserved() const {
     const Room now(dump_, [](const HoldingFact&) { return true; });
-    if (tasks_that_fit(spec_, share_, {&now}) < int64_t{spec_.tasks_min}) return wrong("it does not fit now");
+    if (tasks_that_fit(dump_, spec_, {&now}) < int64_t{spec_.tasks_min}) return wrong("it does not fit now");
     TRY(expect_figures(0, 0, 0, 0));
     const Room unpromised = without_claims(now);
     std::vector<JobId> claimants;
@@ -202,7 +229,7 @@ class Checker {
       if (!claim.plan.empty()) claimants.push_back(claim.job);
     }
     std::vector<JobId> keepers;
-    if (tasks_that_fit(spec_, share_, {&now, &unpromised}) < int64_t{spec_.tasks_min}) keepers = claimants;
+    if (tasks_that_fit(dump_, spec_, {&now, &unpromised}) < int64_t{spec_.tasks_min}) keepers = claimants;
     std::vector<Room> afters;
     afters.reserve(dump_.reservations.size());
     std::vector<const Room*> together{&now, &unpromised};
@@ -217,7 +244,7 @@ class Checker {
       if (!afters.back().is_consistent()) return wrong("a reservation has no room at its time");
       const bool is_same_kind = !dump_.policy.backfill && same_kind(*other->spec, reservation);
       const bool passes_start = end > reservation.start;
-      if (is_same_kind || (passes_start && tasks_that_fit(spec_, share_, {&now, &afters.back()}) <
+      if (is_same_kind || (passes_start && tasks_that_fit(dump_, spec_, {&now, &afters.back()}) <
                                                int64_t{spec_.tasks_min})) {
         keepers.push_back(other->job);
         if (!until.is_set() || reservation.start < until) until = reservation.start;
@@ -227,7 +254,7 @@ class Checker {
       all.push_back(other->job);
       if (!until_together.is_set() || reservation.start < until_together) until_together = reservation.start;
     }
-    if (keepers.empty() && tasks_that_fit(spec_, share_, together) < int64_t{spec_.tasks_min}) {
+    if (keepers.empty() && tasks_that_fit(dump_, spec_, together) < int64_t{spec_.tasks_min}) {
       keepers = all;
       until = until_together;
     }
@@ -261,13 +288,12 @@ class Checker {
   }
   bool would_do(const GpuFact& fact) const {
     const Node* home = node(fact.gpu.node);
-    return spec_.task.gpu.count > 0 && home != nullptr && is_installed(fact) &&
-           (spec_.node_pool.empty() || home->pool == spec_.node_pool) &&
+    return spec_.task.gpu.count > 0 && home != nullptr && is_installed(fact) && may_go_to(spec_, *home) &&
            is_of_type(spec_.task.gpu, fact.gpu.type) && need_on(spec_, fact.gpu).compute > 0;
   }
   int64_t fitting_now() const {
     const Room now(dump_, [](const HoldingFact&) { return true; });
-    return tasks_that_fit(spec_, share_, {&now});
+    return tasks_that_fit(dump_, spec_, {&now});
   }
 
   // Jobs that hold something of a GPU that would do; without GPUs, all whose tasks have not exited.
@@ -305,39 +331,100 @@ class Checker {
     return {std::max<int64_t>(request.compute.count(), 1), available};
   }
 
-  // Charged to the queue and those below it, with what is promised to claims; for a quota, by those that
-  // cannot be preempted.
+  // The queue's bound of what the proof speaks of.
+  std::optional<int64_t> bound_of(const QueueFact& queue, bool is_quota) const {
+    const auto count = [](const auto& bound) {
+      return bound ? std::optional<int64_t>(bound->count()) : std::nullopt;
+    };
+    switch (proof_.resource) {
+      case BoundResource::gpu:
+        break;
+      case BoundResource::cpu:
+        return count(is_quota ? queue.quota_cpu : queue.limit_cpu);
+      case BoundResource::memory:
+        return count(is_quota ? queue.quota_memory : queue.limit_memory);
+    }
+    return count(is_quota ? queue.quota : queue.limit);
+  }
+
+  // Of that, what a task takes that holds the slices.
+  int64_t amount_of(MilliCpu cpu, MiB memory, const std::vector<Slice>& slices) const {
+    switch (proof_.resource) {
+      case BoundResource::gpu:
+        break;
+      case BoundResource::cpu:
+        return cpu.count();
+      case BoundResource::memory:
+        return memory.count();
+    }
+    int64_t sum = 0;
+    for (const Slice& slice : slices) sum += charge_of(slice, gpu(slice.gpu)->gpu);
+    return sum;
+  }
+
+  // Taken by the queue and those below it, with what is promised to claims; for a quota, by those that cannot
+  // be preempted.
   int64_t used(const std::string& queue, bool is_quota) const {
     int64_t sum = 0;
     for (const HoldingFact& holding : dump_.holdings) {
       if (!is_below(holding.queue, queue) || (is_quota && holding.preemptible)) continue;
-      for (const Slice& slice : holding.slices) sum += charge_of(slice, gpu(slice.gpu)->gpu);
+      sum += amount_of(holding.cpu, holding.memory, holding.slices);
     }
     for (const ClaimFact& claim : dump_.claims) {
       const JobFact* other = find(claim.job);
       if (is_quota || other == nullptr || !is_below(other->spec->queue, queue)) continue;
       for (const PlacementFact& task : claim.plan) {
-        for (const Slice& slice : task.slices) sum += charge_of(slice, gpu(slice.gpu)->gpu);
+        const TaskRequest& request = request_of_rank(*other->spec, task.rank);
+        sum += amount_of(request.cpu, request.memory, task.slices);
       }
     }
     return sum;
   }
 
-  // The least and the most that the job can be charged, by where it goes.
-  std::pair<int64_t, int64_t> charge() const {
+  // The least and the most that one task of the job can be charged, by where it goes.
+  std::pair<int64_t, int64_t> charge_of_task(const TaskRequest& task) const {
+    if (proof_.resource == BoundResource::cpu) return {task.cpu.count(), task.cpu.count()};
+    if (proof_.resource == BoundResource::memory) return {task.memory.count(), task.memory.count()};
     std::optional<std::pair<int64_t, int64_t>> range;
+    JobSpec alone = spec_;
+    alone.task = task;
     for (const GpuFact& fact : dump_.gpus) {
-      if (!would_do(fact)) continue;
-      const Need need = need_on(spec_, fact.gpu);
+      const Node* home = node(fact.gpu.node);
+      if (home == nullptr || !is_installed(fact) || !is_of_type(task.gpu, fact.gpu.type)) continue;
+      if (!spec_.node_pool.empty() && home->pool != spec_.node_pool) continue;
+      const Need need = need_on(alone, fact.gpu);
+      if (need.compute == 0) continue;
       const int64_t each =
-          charge_of({fact.gpu.id, spec_.task.gpu.kind, MilliGpu(need.compute), MiB(need.memory)}, fact.gpu);
+          charge_of({fact.gpu.id, task.gpu.kind, MilliGpu(need.compute), MiB(need.memory)}, fact.gpu);
       if (!range) range = {each, each};
       range->first = std::min(range->first, each);
       range->second = std::max(range->second, each);
     }
-    const int64_t slices = int64_t{spec_.tasks_min} * spec_.task.gpu.count;
     if (!range) return {0, 0};
-    return {range->first * slices, range->second * slices};
+    return {range->first * task.gpu.count, range->second * task.gpu.count};
+  }
+
+  // The same of what the job starts with: of one whose tasks differ, of any of them as often as it needs.
+  std::pair<int64_t, int64_t> charge() const {
+    if (spec_.groups.empty()) {
+      const auto [least, most] = charge_of_task(spec_.task);
+      return {least * spec_.tasks_min, most * spec_.tasks_min};
+    }
+    std::vector<int64_t> least;
+    std::vector<int64_t> most;
+    for (const TaskGroup& group : spec_.groups) {
+      const auto [low, high] = charge_of_task(group.task);
+      least.insert(least.end(), group.tasks_max, low);
+      most.insert(most.end(), group.tasks_max, high);
+    }
+    std::sort(least.begin(), least.end());
+    std::sort(most.rbegin(), most.rend());
+    std::pair<int64_t, int64_t> range{0, 0};
+    for (uint32_t i = 0; i < spec_.tasks_min; ++i) {
+      range.first += least[i];
+      range.second += most[i];
+    }
+    return range;
   }
 
   // What is free, less what is promised to claims, once those who leave have left. Without claims: what is

@@ -22,6 +22,12 @@ Need need_on(const JobSpec& spec, const Gpu& gpu);
 // The larger of the two fractions of the GPU, rounded up.
 int64_t charge_of(const Slice& slice, const Gpu& gpu);
 
+// What the task of that rank asks for, in a job whose tasks may differ.
+const TaskRequest& request_of_rank(const JobSpec& spec, uint32_t rank);
+
+// Whether the job's tasks may go to the node at all.
+bool may_go_to(const JobSpec& spec, const Node& node);
+
 // Whether the GPU is of a type that the request names.
 bool is_of_type(const GpuRequest& request, const std::string& type);
 
@@ -38,7 +44,6 @@ class Room {
   static Room idle(const StateDump& dump);
 
   void take(const JobSpec& spec, const PlacementFact& placement);
-  void give(const JobSpec& spec, const PlacementFact& placement);
   void give(const HoldingFact& holding);
   // Nothing is taken twice.
   bool is_consistent() const;
@@ -59,8 +64,9 @@ class Room {
   };
   const std::map<NodeId, NodeRoom>& nodes() const { return nodes_; }
 
-  // How many tasks of the job fit at once into what all the rooms have, on GPUs of one type.
-  friend int64_t tasks_that_fit(const JobSpec& spec, bool users_share_gpu,
+  // How many tasks of the job fit at once into what all the rooms have: on GPUs of one type, on nodes that it
+  // allows, in one domain if it requires one. All its tasks are alike.
+  friend int64_t tasks_that_fit(const StateDump& dump, const JobSpec& spec,
                                 const std::vector<const Room*>& rooms);
 
  private:
@@ -71,6 +77,6 @@ class Room {
   std::map<NodeId, NodeRoom> nodes_;
 };
 
-int64_t tasks_that_fit(const JobSpec& spec, bool users_share_gpu, const std::vector<const Room*>& rooms);
+int64_t tasks_that_fit(const StateDump& dump, const JobSpec& spec, const std::vector<const Room*>& rooms);
 
 }  // namespace tranche::proof

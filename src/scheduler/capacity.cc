@@ -190,6 +190,7 @@ void Capacity::add_gpu(const Gpu& gpu) {
   }
   gpus.insert(place, std::move(room));
   home_of_gpu_.insert(gpu.id, *home);
+  joined_gpus_.add(gpu);
   refresh(*home);
   changed(*home, true);
 }
@@ -201,6 +202,7 @@ void Capacity::remove_gpu(GpuId id) {
   leave_index(*home);
   std::erase_if(nodes_[*home].gpus, [&](const GpuRoom& room) { return room.id == id; });
   home_of_gpu_.erase(id);
+  joined_gpus_.remove(id);
   recount_installed();
   refresh(*home);
   changed(*home, false);

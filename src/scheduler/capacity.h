@@ -24,6 +24,7 @@
 #include "model/job.h"
 #include "scheduler/bit_set.h"
 #include "scheduler/flat_index.h"
+#include "scheduler/joined_gpus.h"
 
 namespace tranche::scheduler {
 
@@ -161,6 +162,7 @@ class Capacity {
   const std::vector<Kind>& kinds() const { return kinds_; }
   size_t types() const { return type_names_.size(); }
   const std::string& type_name(TypeIndex type) const { return type_names_[type]; }
+  const JoinedGpus& joined_gpus() const { return joined_gpus_; }
   // Nodes on which the user holds slices of GPUs, with their number; in no particular order.
   std::span<const std::pair<NodeIndex, uint32_t>> shared_by(uint32_t uid) const;
   // What the node has free of each of its kinds, and what `room`, a changed copy of it, has.
@@ -209,6 +211,7 @@ class Capacity {
   FlatIndex<GpuId, IdHash<GpuId>> home_of_gpu_;
   std::vector<std::string> type_names_;
   std::vector<Kind> kinds_;
+  JoinedGpus joined_gpus_;
   struct UserHash {
     uint64_t operator()(uint32_t uid) const { return mix_bits(uid); }
   };

@@ -272,6 +272,7 @@ Pass::Outcome Pass::try_job(const Job& job, GroupId group, bool passes_reservati
   std::optional<GangPlacement> plan;
   if (!is_kept_out && record.shape.tasks_max > record.shape.tasks_min && record.step == nullptr)
     plan = place(job, record, record.shape.tasks_max, layers);
+  if (!is_kept_out && record.shape.gpu_count_max > 0) plan = place_more_gpus(job, record, layers);
   if (!is_kept_out && !plan) plan = place(job, record, record.shape.tasks_min, layers);
   if (plan) {
     start(job, *plan);
@@ -298,6 +299,22 @@ std::optional<GangPlacement> Pass::place(const Job& job, const ShapeRecord& reco
   for (const TypeChoice& choice : record.choices) {
     plan = place_gang_on_type(search, choice, tasks);
     if (plan && keeps(*plan)) return plan;
+  }
+  return std::nullopt;
+}
+
+// The one task of a moldable job with as many GPUs more than it needs as there are, and as its queues may use.
+std::optional<GangPlacement> Pass::place_more_gpus(const Job& job, const ShapeRecord& record,
+                                                   const Layers& layers) {
+  if (record.step != nullptr) return std::nullopt;
+  Shape shape = record.shape;
+  for (shape.gpu_count = shape.gpu_count_max; shape.gpu_count > record.shape.gpu_count; --shape.gpu_count) {
+    shape.topology = job.spec->task.gpu.topology;  // also where one GPU would have been enough
+    auto plan = place_gang(Search{shape, record.choices, layers, &state_.scores}, 1);
+    if (!plan) continue;
+    const bool keeps = !promises_.bound_passed(job.queue, charge_of_plan(*plan, state_.capacity),
+                                               host_of_plan(*job.spec, *plan), job.spec->preemptible);
+    if (keeps) return plan;
   }
   return std::nullopt;
 }

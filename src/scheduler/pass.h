@@ -49,6 +49,8 @@ class Pass {
   bool may_start(const Job& job) const;
   Outcome trial_only(const Job& job, GroupId group);
   Outcome try_job(const Job& job, GroupId group, bool passes_reservations);
+  std::optional<GangPlacement> place_more_gpus(const Job& job, const ShapeRecord& record,
+                                               const Layers& layers);
   std::optional<GangPlacement> place(const Job& job, const ShapeRecord& record, uint32_t tasks,
                                      const Layers& layers);
   void start(const Job& job, const GangPlacement& plan);

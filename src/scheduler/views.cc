@@ -85,7 +85,11 @@ std::vector<JobId> Scheduler::live_jobs() const { return state_->jobs.keys(); }
 std::vector<JobId> Scheduler::waiting_order() const {
   const Promises& promises = state_->analysis();
   std::vector<JobId> order;
-  for (const auto& [id, plan] : promises.claims()) order.push_back(id);  // room is being freed for them
+  // Room is being freed for them. One that runs and would grow does not wait.
+  for (const auto& [id, plan] : promises.claims()) {
+    const Job* job = state_->find(id);
+    if (job != nullptr && job->is_waiting()) order.push_back(id);
+  }
   for (const JobId id : order_of_waiting(*state_, promises.planned())) {
     if (!promises.is_claimant(id)) order.push_back(id);
   }

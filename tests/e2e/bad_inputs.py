@@ -71,7 +71,7 @@ SUBMIT_REFUSED = [
     (["-G"], 2, ["value"]),
 ]
 
-NOT_YET = [["--mig", "2g.20gb"], ["--turns", "1s"], ["--nvlink"], ["--image", "x.sif"], ["--reservation", "1"],
+NOT_YET = [["--mig", "2g.20gb"], ["--turns", "1s"], ["--image", "x.sif"], ["--reservation", "1"],
            ["--snapshot"], ["--deadline", "08:30"], ["--notify", "mail:end"], ["-A", "x"]]
 
 # (arguments of `tranche`, exit code, words)

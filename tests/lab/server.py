@@ -216,7 +216,7 @@ class Server:
             name = os.path.basename(base)
             if f"/{self.cgroup_root}/" in base and (name.startswith("t") or ".t" in name):
                 found.append(f"cgroup {base}")
-        for folder in ("/run/tranche/jobs", "/run/tranche/tasks"):
+        for folder in ("/run/tranche/jobs", "/run/tranche/tasks", "/run/tranche/members"):
             if os.path.isdir(folder):
                 found += [f"{folder}/{name}" for name in os.listdir(folder)]
         found += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")]
