@@ -1,10 +1,12 @@
-// Data-parallel training whose processes come and go: `tranche submit --elastic -G 1..4 -- elastic --state DIR`.
+// Data-parallel training whose processes come and go: `tranche submit --elastic -G 1..4 -- elastic --state
+// DIR`.
 //
 // Each task is one process on its GPU. What it knows of the others it reads from the file that
 // TRANCHE_MEMBERS_FILE names (docs/elastic.md). All of them advance one shared count of samples, which lives
 // in a file in --state: in every round each member that is there takes its part of the next batch, so more
 // members make more samples a second, and a member that leaves gives back nothing that was done: its part is
-// counted when it is finished, and only then. A task that is asked to end (SIGTERM) finishes its part and goes.
+// counted when it is finished, and only then. A task that is asked to end (SIGTERM) finishes its part and
+// goes.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>

@@ -118,7 +118,8 @@ Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
     return invalid("--exclusive and --gpu-mem or --gpu-compute contradict each other");
   if (amount == nullptr) gpu.count = 1;
   if (gpu.count == 0) return invalid("--gpus: 0 GPUs have no memory or compute to ask for");
-  if (gpu.is_moldable()) return invalid("--gpus: a range is of whole GPUs, without --gpu-mem and --gpu-compute");
+  if (gpu.is_moldable())
+    return invalid("--gpus: a range is of whole GPUs, without --gpu-mem and --gpu-compute");
   if (compute != nullptr && gpu.kind == SliceKind::fraction) {
     return invalid("--gpu-compute: -G " + *amount + " says the compute already; give one of the two");
   }

@@ -97,7 +97,8 @@ Result<void> take_elastic(const Arguments& arguments, api::SubmitRequest& reques
     request.gpu->count_max = 0;
   }
   if (request.tasks && request.tasks->max > request.tasks->min) return {};
-  return invalid("--elastic goes with a range to grow and shrink in: -G 1..4 for tasks of one GPU, or -n 1-4");
+  return invalid(
+      "--elastic goes with a range to grow and shrink in: -G 1..4 for tasks of one GPU, or -n 1-4");
 }
 
 Result<void> take_resources(const Arguments& arguments, api::SubmitRequest& request) {

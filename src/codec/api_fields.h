@@ -68,6 +68,12 @@ void describe(Visitor& v, Of<api::QueueRow>) {
   v.defaulted("usage_milli_gpu_hours", &QueueRow::usage_milli_gpu_hours, kAmount);
   v.defaulted("jobs_waiting", &QueueRow::jobs_waiting, kCount32);
   v.defaulted("jobs_running", &QueueRow::jobs_running, kCount32);
+  v.defaulted("used_cpu_milli", &QueueRow::used_cpu, kAmount);
+  v.defaulted("used_memory_mib", &QueueRow::used_memory, kAmount);
+  v.optional("quota_cpu_milli", &QueueRow::quota_cpu, kAmount);
+  v.optional("limit_cpu_milli", &QueueRow::limit_cpu, kAmount);
+  v.optional("quota_memory_mib", &QueueRow::quota_memory, kAmount);
+  v.optional("limit_memory_mib", &QueueRow::limit_memory, kAmount);
   v.optional("arithmetic", &QueueRow::arithmetic, kLongText);
 }
 

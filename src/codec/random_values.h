@@ -150,7 +150,8 @@ class RandomFiller {
     if (!request.gpu) return;
     GpuRequest& gpu = *request.gpu;
     gpu.count = std::max(gpu.count, 1u);
-    if (gpu.kind != SliceKind::whole || gpu.count_max < gpu.count || (request.tasks && request.tasks->max > 1))
+    if (gpu.kind != SliceKind::whole || gpu.count_max < gpu.count ||
+        (request.tasks && request.tasks->max > 1))
       gpu.count_max = 0;
     if (gpu.kind != SliceKind::whole) gpu.topology = GpuTopology::any;
     if (gpu.kind == SliceKind::mig) gpu.kind = SliceKind::whole;

@@ -63,10 +63,9 @@ Result<void> Daemon::recover() {
         Shares::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, *parts_.arbiter, parts_.config});
     shares_->on_open([this](const TaskKey& task) { runner_->go_again(task); });
   }
-  runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
-                                                           *sessions_, *releases_, parts_.users,
-                                                           parts_.config.task_processes_max,
-                                                           parts_.config.run_dir, shares_.get()});
+  runner_ = std::make_unique<TaskRunner>(
+      TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, *sessions_, *releases_, parts_.users,
+                        parts_.config.task_processes_max, parts_.config.run_dir, shares_.get()});
   members_ = std::make_unique<Members>(*engine_, parts_.config.run_dir);
   strangers_ = std::make_unique<StrangerWatch>(
       StrangerWatch::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users,

@@ -77,8 +77,9 @@ TEST_F(ElasticTest, GrowsShrinksAndGrowsAgainAndNothingIsRestarted) {
   EXPECT_EQ(record(other).state, JobState::running);
   EXPECT_EQ(record(elastic).state, JobState::running);
   const auto& why = record(elastic).history.back();
-  EXPECT_NE(why.reason.find("2 of 1 to 4 tasks: tasks 2 and 3 were reclaimed by a queue that is owed its share"),
-            std::string::npos)
+  EXPECT_NE(
+      why.reason.find("2 of 1 to 4 tasks: tasks 2 and 3 were reclaimed by a queue that is owed its share"),
+      std::string::npos)
       << why.reason;
   EXPECT_NE(why.reason.find("job " + std::to_string(other.value())), std::string::npos) << why.reason;
 

@@ -139,6 +139,20 @@ std::string arithmetic_of(const QueueShare& share) {
   if (share.usage_milli_gpu_hours > 0) {
     text += "; past use " + format_thousandths(share.usage_milli_gpu_hours) + " GPU hours, decayed";
   }
+  const auto add_host = [&](const std::string& used, const std::string& quota, const std::string& limit) {
+    if (quota.empty() && limit.empty()) return;
+    text += "; of the machine it uses " + used;
+    if (!quota.empty()) text += ", its quota is " + quota;
+    if (!limit.empty()) text += ", its limit is " + limit;
+  };
+  const auto cpus = [](const std::optional<MilliCpu>& amount) {
+    return amount ? format_thousandths(amount->count()) + " CPUs" : std::string();
+  };
+  const auto memory = [](const std::optional<MiB>& amount) {
+    return amount ? format_memory(*amount) + " of memory" : std::string();
+  };
+  add_host(cpus(share.used_cpu), cpus(share.quota_cpu), cpus(share.limit_cpu));
+  add_host(memory(share.used_memory), memory(share.quota_memory), memory(share.limit_memory));
   return text;
 }
 

@@ -54,7 +54,9 @@ std::string requeue_reason(const JobRecord& job, const Requeue& requeue) {
   return attempt + " lost its GPU or machine";
 }
 
-bool is_still_waiting(const JobRecord& job) { return job.state == JobState::pending || job.state == JobState::held; }
+bool is_still_waiting(const JobRecord& job) {
+  return job.state == JobState::pending || job.state == JobState::held;
+}
 
 // "task 2", "tasks 1, 2 and 3".
 std::string tasks_text(std::vector<uint32_t> ranks) {
@@ -158,7 +160,8 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   } else if (const auto* started = std::get_if<TaskStarted>(&event.payload)) {
     touch(started->task.job);
     if (TaskEntry* task = find_task(started->task)) {
-      task->state = JobState::running;
+      // One that was told to stop before it could start is on its way out.
+      if (task->state != JobState::stopping) task->state = JobState::running;
       task->started = event.time;
       JobRecord* job = find(started->task.job);
       if (!job->started.is_set()) job->started = event.time;
@@ -194,7 +197,8 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
       touch(starting->task.job);
       if (const JobRecord* job = find(starting->task.job)) {
         if (is_still_waiting(*job)) fresh.insert(job->id);
-        if (job->spec->elastic && !is_still_waiting(*job)) resized[job->id].joined.push_back(starting->task.rank);
+        if (job->spec->elastic && !is_still_waiting(*job))
+          resized[job->id].joined.push_back(starting->task.rank);
       }
       start(*starting);
     } else if (const auto* stop = std::get_if<Stop>(&decision)) {
@@ -238,7 +242,8 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     job->attempt = view->attempt;
     const auto reason = reasons.find(id);
     change(*job, event.time, view->state, reason == reasons.end() ? "" : reason->second);
-    if (const auto found = resized.find(id); found != resized.end()) note_size(*job, event.time, found->second);
+    if (const auto found = resized.find(id); found != resized.end())
+      note_size(*job, event.time, found->second);
   }
 }
 
@@ -248,7 +253,8 @@ void JobTable::note_size(JobRecord& job, Time time, const Resized& resized) {
   const auto left = std::count_if(job.tasks.begin(), job.tasks.end(), [](const TaskEntry& task) {
     return !task.ended.is_set() && task.state != JobState::stopping;
   });
-  std::string text = range_text(static_cast<uint64_t>(left), job.spec->tasks_min, job.spec->tasks_max, " tasks");
+  std::string text =
+      range_text(static_cast<uint64_t>(left), job.spec->tasks_min, job.spec->tasks_max, " tasks");
   if (!resized.taken.empty()) {
     text += ": " + tasks_text(resized.taken) + (resized.taken.size() == 1 ? " was " : " were ") + resized.why;
   }

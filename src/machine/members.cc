@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "base/failpoint.h"
 #include "linux/files.h"
@@ -31,17 +31,21 @@ std::string listed(const Membership& members, bool leaving) {
   return text;
 }
 
-std::set<JobId> jobs_with_files(const std::string& folder) {
-  std::set<JobId> jobs;
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(folder.c_str()), ::closedir);
-  if (directory == nullptr) return jobs;
+  if (directory == nullptr) return names;
   while (const dirent* entry = ::readdir(directory.get())) {
-    uint64_t id = 0;
-    const char* const end = entry->d_name + std::strlen(entry->d_name);
-    const auto [stop, error] = std::from_chars(entry->d_name, end, id);
-    if (error == std::errc() && stop == end && id > 0) jobs.insert(JobId(id));
+    if (entry->d_name[0] != '.') names.emplace_back(entry->d_name);
   }
-  return jobs;
+  return names;
+}
+
+// The job that the file is of; unset: of none, as what a write that was cut off has left.
+JobId job_of(const std::string& name) {
+  uint64_t id = 0;
+  const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), id);
+  return error == std::errc() && stop == name.data() + name.size() ? JobId(id) : JobId();
 }
 
 }  // namespace
@@ -65,17 +69,21 @@ const JobRecord* Members::elastic(JobId id) const {
 }
 
 void Members::resume() {
-  for (const JobId id : jobs_with_files(members_folder(run_dir_))) {
-    const JobRecord* job = elastic(id);
-    if (job == nullptr || !engine_.scheduler().has_job(id)) ::unlink(members_file(run_dir_, id).c_str());
+  const std::string folder = members_folder(run_dir_);
+  for (const std::string& name : names_in(folder)) {
+    const JobId id = job_of(name);
+    if (!id.is_set() || elastic(id) == nullptr || !engine_.scheduler().has_job(id))
+      ::unlink((folder + "/" + name).c_str());
   }
   for (const JobId id : engine_.scheduler().live_jobs()) {
     const JobRecord* job = elastic(id);
     if (job == nullptr || job->state == JobState::pending || job->state == JobState::held) continue;
-    Membership& members = jobs_[id];
+    Job& known = jobs_[id];
     for (const TaskEntry& task : job->tasks) {
-      if (task.started.is_set() && !task.ended.is_set())
-        members.ranks[task.key.rank] = task.state == JobState::stopping;
+      if (task.ended.is_set()) continue;
+      const bool stopping = task.state == JobState::stopping;
+      if (stopping) known.told_to_stop.insert(task.key.rank);
+      if (task.started.is_set()) known.members.ranks[task.key.rank] = stopping;
     }
     write(*job, engine_.last_seq());
   }
@@ -83,37 +91,47 @@ void Members::resume() {
 
 void Members::on_durable(const JournalRow& row) {
   std::set<JobId> changed;
-  if (const auto* started = std::get_if<TaskStarted>(&row.event.payload)) {
-    if (elastic(started->task.job) != nullptr) {
-      jobs_[started->task.job].ranks.emplace(started->task.rank, false);
-      changed.insert(started->task.job);
-    }
-  } else if (const auto* exited = std::get_if<TaskExited>(&row.event.payload)) {
-    if (const auto members = jobs_.find(exited->task.job); members != jobs_.end()) {
-      members->second.ranks.erase(exited->task.rank);
-      changed.insert(exited->task.job);
-    }
-  }
-  for (const Decision& decision : row.decisions) {
-    if (const auto* start = std::get_if<Start>(&decision)) {
-      // The file is there before the first task looks for it.
-      if (elastic(start->task.job) != nullptr && jobs_.try_emplace(start->task.job).second)
-        changed.insert(start->task.job);
-    } else if (const auto* stop = std::get_if<Stop>(&decision)) {
-      const auto members = jobs_.find(stop->task.job);
-      if (members == jobs_.end()) continue;
-      const auto member = members->second.ranks.find(stop->task.rank);
-      if (member == members->second.ranks.end()) continue;
-      member->second = true;
-      changed.insert(stop->task.job);
-    } else if (const auto* end = std::get_if<End>(&decision)) {
-      forget(end->job);
-    } else if (const auto* requeue = std::get_if<Requeue>(&decision)) {
-      forget(requeue->job);
-    }
-  }
+  take_event(row.event, changed);
+  for (const Decision& decision : row.decisions) take_decision(decision, changed);
   for (const JobId id : changed) {
     if (jobs_.contains(id)) write(*engine_.jobs().find(id), row.event.seq);
+  }
+}
+
+void Members::take_event(const Event& event, std::set<JobId>& changed) {
+  if (const auto* started = std::get_if<TaskStarted>(&event.payload)) {
+    const auto job = jobs_.find(started->task.job);
+    if (job == jobs_.end()) return;
+    const uint32_t rank = started->task.rank;
+    job->second.members.ranks[rank] = job->second.told_to_stop.contains(rank);
+    changed.insert(job->first);
+  } else if (const auto* exited = std::get_if<TaskExited>(&event.payload)) {
+    const auto job = jobs_.find(exited->task.job);
+    if (job == jobs_.end()) return;
+    job->second.members.ranks.erase(exited->task.rank);
+    changed.insert(job->first);
+  }
+}
+
+void Members::take_decision(const Decision& decision, std::set<JobId>& changed) {
+  if (const auto* start = std::get_if<Start>(&decision)) {
+    if (elastic(start->task.job) == nullptr) return;
+    const auto [job, is_new] = jobs_.try_emplace(start->task.job);
+    job->second.told_to_stop.erase(start->task.rank);
+    // The file is there before the first task looks for it.
+    if (is_new) changed.insert(job->first);
+  } else if (const auto* stop = std::get_if<Stop>(&decision)) {
+    const auto job = jobs_.find(stop->task.job);
+    if (job == jobs_.end()) return;
+    job->second.told_to_stop.insert(stop->task.rank);
+    const auto member = job->second.members.ranks.find(stop->task.rank);
+    if (member == job->second.members.ranks.end()) return;
+    member->second = true;
+    changed.insert(job->first);
+  } else if (const auto* end = std::get_if<End>(&decision)) {
+    forget(end->job);
+  } else if (const auto* requeue = std::get_if<Requeue>(&decision)) {
+    forget(requeue->job);
   }
 }
 
@@ -124,14 +142,16 @@ void Members::forget(JobId job) {
 // What is there already and says the same keeps its generation: a restart of the daemon is no change.
 void Members::write(const JobRecord& job, EventSeq generation) {
   const std::string path = members_file(run_dir_, job.id);
-  const std::string text = members_text(*job.spec, gang_ports_of(job).first, jobs_.at(job.id));
+  const std::string text = members_text(*job.spec, gang_ports_of(job).first, jobs_.at(job.id).members);
   const auto present = read_file(path, kFileMost);
   if (present && present->starts_with(text + std::string(kGeneration))) return;
   failpoint("members.before");
-  if (::mkdir(members_folder(run_dir_).c_str(), 0755) == 0) (void)::chmod(members_folder(run_dir_).c_str(), 0755);
+  if (::mkdir(members_folder(run_dir_).c_str(), 0755) == 0)
+    (void)::chmod(members_folder(run_dir_).c_str(), 0755);
   const auto written = write_file_atomically(
       path, text + std::string(kGeneration) + std::to_string(generation.value()) + "\n", 0644);
-  if (!written) log(LogLevel::error, "members_not_written", {{"job", job.id.value()}, {"error", written.error()}});
+  if (!written)
+    log(LogLevel::error, "members_not_written", {{"job", job.id.value()}, {"error", written.error()}});
   failpoint("members.after");
 }
 

@@ -1,9 +1,9 @@
 // Which tasks of an elastic job are there: one small file for each such job, for its own tasks to read.
 //
-// The file is `<run-dir>/members/<job>`, replaced as a whole whenever it changes, and each change has a higher
-// GENERATION: the number of the journal's row that it follows from. What it says is durable before it is said.
-// A task that is being taken away is named in LEAVING, and in RANKS no more, before it is sent its TERM; one
-// that joins is named when it runs. The contract for programs is docs/elastic.md.
+// The file is `<run-dir>/members/<job>`, replaced as a whole whenever it changes, and each change has a
+// higher GENERATION: the number of the journal's row that it follows from. What it says is durable before it
+// is said. A task that is being taken away is named in LEAVING, and in RANKS no more, before it is sent its
+// TERM; one that joins is named when it runs. The contract for programs is docs/elastic.md.
 //
 // Threading: the reactor's thread. Errors: what cannot be written is logged; the job goes on with what it was
 // told last.
@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -43,9 +44,16 @@ class Members final : public StepObserver {
   void write(const JobRecord& job, EventSeq generation);
   void forget(JobId job);
 
+  struct Job {
+    Membership members;
+    std::set<uint32_t> told_to_stop;  // ranks, also of tasks that have not started yet
+  };
+  void take_event(const Event& event, std::set<JobId>& changed);
+  void take_decision(const Decision& decision, std::set<JobId>& changed);
+
   Engine& engine_;
   std::string run_dir_;
-  std::map<JobId, Membership> jobs_;
+  std::map<JobId, Job> jobs_;
 };
 
 }  // namespace tranche::machine

@@ -30,8 +30,8 @@ TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord
     facts.elastic = true;
     facts.tasks_min = job.spec->tasks_min;
     facts.tasks_max = job.spec->tasks_max;
-    facts.tasks = static_cast<uint32_t>(
-        std::count_if(job.tasks.begin(), job.tasks.end(), [](const TaskEntry& each) {
+    facts.tasks =
+        static_cast<uint32_t>(std::count_if(job.tasks.begin(), job.tasks.end(), [](const TaskEntry& each) {
           return !each.ended.is_set() && each.state != JobState::stopping;
         }));
   }

@@ -4,17 +4,13 @@
 #include <optional>
 #include <tuple>
 
+#include "proof/amounts.h"
 #include "proof/room.h"
 
 namespace tranche::proof {
 namespace {
 
 Result<void> wrong(std::string what) { return fail(ErrorCode::invalid_argument, std::move(what)); }
-
-bool is_below(const std::string& path, const std::string& queue) {
-  return path == queue ||
-         (path.size() > queue.size() && path.starts_with(queue) && path[queue.size()] == '/');
-}
 
 Time latest_end(const JobSpec& spec, Time start) {
   const int64_t most = spec.time_limit.count() + spec.grace.count();
@@ -145,10 +141,11 @@ class Checker {
     if (queue == dump_.queues.end() || !is_below(spec_.queue, queue->path))
       return wrong("the job is not in queue '" + proof_.queue + "'");
     if (is_quota && spec_.preemptible) return wrong("a preemptible job may pass the quota");
-    const auto bound = bound_of(*queue, is_quota);
+    const Amounts amounts(dump_, spec_, proof_.resource);
+    const auto bound = amounts.bound(*queue, is_quota);
     if (!bound) return wrong("the queue has no such bound");
-    TRY(expect_figures(proof_.needed, 0, used(queue->path, is_quota), *bound));
-    const auto [least, most] = charge();
+    TRY(expect_figures(proof_.needed, 0, amounts.used(queue->path, is_quota), *bound));
+    const auto [least, most] = amounts.charge();
     if (proof_.needed < least || proof_.needed > most)
       return wrong("it would be charged " + std::to_string(least) + " to " + std::to_string(most) +
                    " and not " + std::to_string(proof_.needed));
@@ -244,8 +241,8 @@ class Checker {
       if (!afters.back().is_consistent()) return wrong("a reservation has no room at its time");
       const bool is_same_kind = !dump_.policy.backfill && same_kind(*other->spec, reservation);
       const bool passes_start = end > reservation.start;
-      if (is_same_kind || (passes_start && tasks_that_fit(dump_, spec_, {&now, &afters.back()}) <
-                                               int64_t{spec_.tasks_min})) {
+      if (is_same_kind ||
+          (passes_start && tasks_that_fit(dump_, spec_, {&now, &afters.back()}) < int64_t{spec_.tasks_min})) {
         keepers.push_back(other->job);
         if (!until.is_set() || reservation.start < until) until = reservation.start;
       }
@@ -266,26 +263,14 @@ class Checker {
   }
 
   // --- facts ---------------------------------------------------------------------------------------------
-  const JobFact* find(JobId id) const {
-    const auto found = std::find_if(dump_.jobs.begin(), dump_.jobs.end(),
-                                    [&](const JobFact& each) { return each.job == id; });
-    return found == dump_.jobs.end() ? nullptr : &*found;
-  }
+  const JobFact* find(JobId id) const { return find_job(dump_, id); }
   const ClaimFact* claim_of(JobId id) const {
     const auto found = std::find_if(dump_.claims.begin(), dump_.claims.end(),
                                     [&](const ClaimFact& each) { return each.job == id; });
     return found == dump_.claims.end() ? nullptr : &*found;
   }
-  const GpuFact* gpu(GpuId id) const {
-    const auto found = std::find_if(dump_.gpus.begin(), dump_.gpus.end(),
-                                    [&](const GpuFact& each) { return each.gpu.id == id; });
-    return found == dump_.gpus.end() ? nullptr : &*found;
-  }
-  const Node* node(NodeId id) const {
-    const auto found =
-        std::find_if(dump_.nodes.begin(), dump_.nodes.end(), [&](const Node& each) { return each.id == id; });
-    return found == dump_.nodes.end() ? nullptr : &*found;
-  }
+  const GpuFact* gpu(GpuId id) const { return find_gpu(dump_, id); }
+  const Node* node(NodeId id) const { return find_node(dump_, id); }
   bool would_do(const GpuFact& fact) const {
     const Node* home = node(fact.gpu.node);
     return spec_.task.gpu.count > 0 && home != nullptr && is_installed(fact) && may_go_to(spec_, *home) &&
@@ -329,102 +314,6 @@ class Checker {
     if (request.count == 0) return {spec_.task.cpu.count(), available};
     if (request.kind == SliceKind::whole) return {int64_t{request.count}, available};
     return {std::max<int64_t>(request.compute.count(), 1), available};
-  }
-
-  // The queue's bound of what the proof speaks of.
-  std::optional<int64_t> bound_of(const QueueFact& queue, bool is_quota) const {
-    const auto count = [](const auto& bound) {
-      return bound ? std::optional<int64_t>(bound->count()) : std::nullopt;
-    };
-    switch (proof_.resource) {
-      case BoundResource::gpu:
-        break;
-      case BoundResource::cpu:
-        return count(is_quota ? queue.quota_cpu : queue.limit_cpu);
-      case BoundResource::memory:
-        return count(is_quota ? queue.quota_memory : queue.limit_memory);
-    }
-    return count(is_quota ? queue.quota : queue.limit);
-  }
-
-  // Of that, what a task takes that holds the slices.
-  int64_t amount_of(MilliCpu cpu, MiB memory, const std::vector<Slice>& slices) const {
-    switch (proof_.resource) {
-      case BoundResource::gpu:
-        break;
-      case BoundResource::cpu:
-        return cpu.count();
-      case BoundResource::memory:
-        return memory.count();
-    }
-    int64_t sum = 0;
-    for (const Slice& slice : slices) sum += charge_of(slice, gpu(slice.gpu)->gpu);
-    return sum;
-  }
-
-  // Taken by the queue and those below it, with what is promised to claims; for a quota, by those that cannot
-  // be preempted.
-  int64_t used(const std::string& queue, bool is_quota) const {
-    int64_t sum = 0;
-    for (const HoldingFact& holding : dump_.holdings) {
-      if (!is_below(holding.queue, queue) || (is_quota && holding.preemptible)) continue;
-      sum += amount_of(holding.cpu, holding.memory, holding.slices);
-    }
-    for (const ClaimFact& claim : dump_.claims) {
-      const JobFact* other = find(claim.job);
-      if (is_quota || other == nullptr || !is_below(other->spec->queue, queue)) continue;
-      for (const PlacementFact& task : claim.plan) {
-        const TaskRequest& request = request_of_rank(*other->spec, task.rank);
-        sum += amount_of(request.cpu, request.memory, task.slices);
-      }
-    }
-    return sum;
-  }
-
-  // The least and the most that one task of the job can be charged, by where it goes.
-  std::pair<int64_t, int64_t> charge_of_task(const TaskRequest& task) const {
-    if (proof_.resource == BoundResource::cpu) return {task.cpu.count(), task.cpu.count()};
-    if (proof_.resource == BoundResource::memory) return {task.memory.count(), task.memory.count()};
-    std::optional<std::pair<int64_t, int64_t>> range;
-    JobSpec alone = spec_;
-    alone.task = task;
-    for (const GpuFact& fact : dump_.gpus) {
-      const Node* home = node(fact.gpu.node);
-      if (home == nullptr || !is_installed(fact) || !is_of_type(task.gpu, fact.gpu.type)) continue;
-      if (!spec_.node_pool.empty() && home->pool != spec_.node_pool) continue;
-      const Need need = need_on(alone, fact.gpu);
-      if (need.compute == 0) continue;
-      const int64_t each =
-          charge_of({fact.gpu.id, task.gpu.kind, MilliGpu(need.compute), MiB(need.memory)}, fact.gpu);
-      if (!range) range = {each, each};
-      range->first = std::min(range->first, each);
-      range->second = std::max(range->second, each);
-    }
-    if (!range) return {0, 0};
-    return {range->first * task.gpu.count, range->second * task.gpu.count};
-  }
-
-  // The same of what the job starts with: of one whose tasks differ, of any of them as often as it needs.
-  std::pair<int64_t, int64_t> charge() const {
-    if (spec_.groups.empty()) {
-      const auto [least, most] = charge_of_task(spec_.task);
-      return {least * spec_.tasks_min, most * spec_.tasks_min};
-    }
-    std::vector<int64_t> least;
-    std::vector<int64_t> most;
-    for (const TaskGroup& group : spec_.groups) {
-      const auto [low, high] = charge_of_task(group.task);
-      least.insert(least.end(), group.tasks_max, low);
-      most.insert(most.end(), group.tasks_max, high);
-    }
-    std::sort(least.begin(), least.end());
-    std::sort(most.rbegin(), most.rend());
-    std::pair<int64_t, int64_t> range{0, 0};
-    for (uint32_t i = 0; i < spec_.tasks_min; ++i) {
-      range.first += least[i];
-      range.second += most[i];
-    }
-    return range;
   }
 
   // What is free, less what is promised to claims, once those who leave have left. Without claims: what is

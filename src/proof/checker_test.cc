@@ -58,14 +58,15 @@ std::string text_of(const JobSpec& spec) {
   return std::to_string(spec.tasks_min) + " tasks of " + std::to_string(gpu.count) + " x " +
          std::string(to_string(gpu.kind)) + " " + gpu.type + " " + std::to_string(gpu.compute.count()) +
          " milli " + std::to_string(gpu.memory.count()) + " MiB, " + std::to_string(spec.task.cpu.count()) +
-         " CPU, " + std::to_string(spec.task.memory.count()) + " MiB host" + (spec.elastic ? ", elastic" : "") +
-         ", joined " + std::string(to_string(gpu.topology)) + ", required " + spec.topology.required + ", " +
-         std::to_string(spec.nodes.size()) + " nodes";
+         " CPU, " + std::to_string(spec.task.memory.count()) + " MiB host" +
+         (spec.elastic ? ", elastic" : "") + ", joined " + std::string(to_string(gpu.topology)) +
+         ", required " + spec.topology.required + ", " + std::to_string(spec.nodes.size()) + " nodes";
 }
 
 std::string text_of(const Proof& proof) {
-  std::string text = std::string(to_string(proof.kind)) + " (" + std::string(to_string(proof.resource)) + ") of job " + std::to_string(proof.job.value()) +
-                     " queue '" + proof.queue + "' needed " + std::to_string(proof.needed) + " available " +
+  std::string text = std::string(to_string(proof.kind)) + " (" + std::string(to_string(proof.resource)) +
+                     ") of job " + std::to_string(proof.job.value()) + " queue '" + proof.queue +
+                     "' needed " + std::to_string(proof.needed) + " available " +
                      std::to_string(proof.available) + " used " + std::to_string(proof.used) + " bound " +
                      std::to_string(proof.bound) + " blockers";
   for (const JobId blocker : proof.blockers) text += " " + std::to_string(blocker.value());
@@ -95,7 +96,8 @@ TEST(ProofChecker, AcceptsEveryReasonOfTheScheduler) {
       ASSERT_TRUE(good) << good.error().message() << ": " << text_of(proof) << " \""
                         << *scheduler.reason(job.job) << "\"; " << text_of(*job.spec);
       ++accepted[std::string(to_string(proof.kind)) +
-                 (proof.resource == BoundResource::gpu ? "" : " of " + std::string(to_string(proof.resource)))];
+                 (proof.resource == BoundResource::gpu ? ""
+                                                       : " of " + std::string(to_string(proof.resource)))];
     }
   });
   std::printf("undecided, since the job's tasks differ: %llu\n", static_cast<unsigned long long>(undecided));

@@ -40,9 +40,8 @@ int64_t tasks_of_parts(const std::vector<int64_t>& parts, int64_t width) {
 bool are_joined(const Gpu& a, const Gpu& b, GpuTopology how) {
   if (how == GpuTopology::numa_node) return a.numa_node >= 0 && a.numa_node == b.numa_node;
   const auto names = [](const Gpu& from, GpuId to) {
-    return std::any_of(from.links.begin(), from.links.end(), [&](const GpuLink& link) {
-      return link.peer == to && link.kind == LinkKind::nvlink;
-    });
+    return std::any_of(from.links.begin(), from.links.end(),
+                       [&](const GpuLink& link) { return link.peer == to && link.kind == LinkKind::nvlink; });
   };
   return names(a, b.id) || names(b, a.id);
 }
@@ -141,6 +140,22 @@ bool is_of_type(const GpuRequest& request, const std::string& type) {
   return false;
 }
 
+const GpuFact* find_gpu(const StateDump& dump, GpuId id) {
+  const auto found = std::find_if(dump.gpus.begin(), dump.gpus.end(),
+                                  [&](const GpuFact& each) { return each.gpu.id == id; });
+  return found == dump.gpus.end() ? nullptr : &*found;
+}
+const Node* find_node(const StateDump& dump, NodeId id) {
+  const auto found =
+      std::find_if(dump.nodes.begin(), dump.nodes.end(), [&](const Node& each) { return each.id == id; });
+  return found == dump.nodes.end() ? nullptr : &*found;
+}
+const JobFact* find_job(const StateDump& dump, JobId id) {
+  const auto found =
+      std::find_if(dump.jobs.begin(), dump.jobs.end(), [&](const JobFact& each) { return each.job == id; });
+  return found == dump.jobs.end() ? nullptr : &*found;
+}
+
 bool is_installed(const GpuFact& fact) { return fact.health != Health::lost; }
 bool takes_work(const GpuFact& fact) {
   return is_installed(fact) && !fact.drained && fact.health != Health::failed;
@@ -221,8 +236,9 @@ int64_t tasks_on_node(const JobSpec& spec, bool users_share_gpu, const std::stri
   int64_t tasks = kAny;
   std::map<GpuId, int64_t> parts;
   for (const Room::NodeRoom* room : here) {
-    tasks = std::min({tasks, tasks_of(room->cpu, spec.task.cpu.count()),
-                      spec.task.memory.count() == 0 ? kAny : tasks_of(room->memory, spec.task.memory.count())});
+    tasks =
+        std::min({tasks, tasks_of(room->cpu, spec.task.cpu.count()),
+                  spec.task.memory.count() == 0 ? kAny : tasks_of(room->memory, spec.task.memory.count())});
     for (const auto& [gpu, each] : room->gpus) {
       if (each.gpu->type != type) continue;
       const int64_t fitting = parts_on(spec, users_share_gpu, each);

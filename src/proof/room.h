@@ -31,6 +31,11 @@ bool may_go_to(const JobSpec& spec, const Node& node);
 // Whether the GPU is of a type that the request names.
 bool is_of_type(const GpuRequest& request, const std::string& type);
 
+// Null: it is not there.
+const GpuFact* find_gpu(const StateDump& dump, GpuId id);
+const Node* find_node(const StateDump& dump, NodeId id);
+const JobFact* find_job(const StateDump& dump, JobId id);
+
 bool is_installed(const GpuFact& fact);
 bool takes_work(const GpuFact& fact);
 

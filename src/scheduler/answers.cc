@@ -163,9 +163,10 @@ std::string reserved_text(const State& state, const Proof& proof) {
 // What a job has of what it may have.
 std::string extent_text(const Job& job) {
   const JobSpec& spec = *job.spec;
-  const auto tasks = static_cast<size_t>(std::count_if(job.tasks.begin(), job.tasks.end(), [](const Task& task) {
-    return task.phase != TaskPhase::exited && !task.stop_sent;
-  }));
+  const auto tasks =
+      static_cast<size_t>(std::count_if(job.tasks.begin(), job.tasks.end(), [](const Task& task) {
+        return task.phase != TaskPhase::exited && !task.stop_sent;
+      }));
   if (spec.tasks_max > spec.tasks_min) {
     const std::string text = " with " + std::to_string(tasks) + " of " + std::to_string(spec.tasks_min) +
                              " to " + std::to_string(spec.tasks_max) + " tasks";

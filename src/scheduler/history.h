@@ -228,7 +228,8 @@ class History {
     if (spec.elastic && random_.chance(1, 3)) spec.groups_min = 1;
     spec.tasks_max = 0;
     for (const TaskGroup& group : spec.groups) spec.tasks_max += group.tasks_max;
-    spec.tasks_min = static_cast<uint32_t>(TaskGroups(spec).missing(std::vector<bool>(spec.tasks_max)).size());
+    spec.tasks_min =
+        static_cast<uint32_t>(TaskGroups(spec).missing(std::vector<bool>(spec.tasks_max)).size());
   }
 
   EventPayload input() {

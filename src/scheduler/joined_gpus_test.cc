@@ -91,8 +91,7 @@ TEST(JoinedGpus, AThrottledOneIsTakenWhereNoOtherSetIs) {
   world.event(HealthChanged{GpuId(1), Health::degraded, "hot"});
   submit_as(world, joined_request(1, GpuTopology::any), 1);  // takes 2
   EXPECT_EQ(world.gpus_of(JobId(1)), Gpus{2});
-  EXPECT_EQ(world.gpus_of(submit_as(world, joined_request(2, GpuTopology::numa_node), 2)),
-            (Gpus{1, 3}));
+  EXPECT_EQ(world.gpus_of(submit_as(world, joined_request(2, GpuTopology::numa_node), 2)), (Gpus{1, 3}));
 }
 
 TEST(JoinedGpus, VictimsAreThoseThatFreeASet) {

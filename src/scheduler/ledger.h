@@ -105,7 +105,8 @@ class Ledger {
         inside.topology = {};
         inside.nodes.clear();
         for (const auto& [id, node] : nodes) {
-          if (domain_of(node.node, spec.topology.required) == domain_of(*representative, spec.topology.required) &&
+          if (domain_of(node.node, spec.topology.required) ==
+                  domain_of(*representative, spec.topology.required) &&
               is_allowed(spec.nodes, node.node))
             inside.nodes.push_back(node.node.name);
         }
@@ -409,7 +410,8 @@ class Ledger {
     }
     GpuRequest all = request.gpu;
     all.count = static_cast<uint32_t>(taken.size());
-    if (!taken.empty() && joined_sets(taken, all) != 1) say(text(d.task.job) + " has GPUs that are not joined");
+    if (!taken.empty() && joined_sets(taken, all) != 1)
+      say(text(d.task.job) + " has GPUs that are not joined");
     for (const Slice& slice : d.slices) place(d, job, slice);
     audit_limits(d.task.job, job);
   }
@@ -452,7 +454,14 @@ class Ledger {
     if (taker->second.submitted + mine.preemption_delay > now) say(what + ": which is too young to take");
     if (d.reason == StopReason::preempted) {
       if (mine.queue != victim.spec.queue) say(what + ": preempted across queues");
-      if (mine.priority <= victim.spec.priority) say(what + ": not of higher priority");
+      // An elastic job gives what it can live without to those that are not less than itself.
+      std::set<uint32_t> stay;
+      for (const auto& [rank, start] : victim.live) {
+        if (!victim.told_to_stop.contains(start.task)) stay.insert(rank);
+      }
+      const bool is_surplus = victim.spec.elastic && is_enough(victim.spec, stay) &&
+                              taker->second.phase == Phase::waiting && mine.priority == victim.spec.priority;
+      if (mine.priority <= victim.spec.priority && !is_surplus) say(what + ": not of higher priority");
     } else {
       if (mine.queue == victim.spec.queue) say(what + ": reclaimed within its queue");
       if (victim.started + policy.minimum_runtime > now) say(what + ": before its minimum runtime");

@@ -303,7 +303,8 @@ std::optional<GangPlacement> Pass::place(const Job& job, const ShapeRecord& reco
   return std::nullopt;
 }
 
-// The one task of a moldable job with as many GPUs more than it needs as there are, and as its queues may use.
+// The one task of a moldable job with as many GPUs more than it needs as there are, and as its queues may
+// use.
 std::optional<GangPlacement> Pass::place_more_gpus(const Job& job, const ShapeRecord& record,
                                                    const Layers& layers) {
   if (record.step != nullptr) return std::nullopt;

@@ -19,9 +19,9 @@ namespace tranche::scheduler {
 
 // What placement sees of a job; equal shapes are placed alike.
 struct Shape {
-  uint32_t gpu_count = 0;  // of each task
-  uint32_t gpu_count_max = 0;                   // > gpu_count: up to so many of those that are free
-  GpuTopology topology = GpuTopology::any;      // of whole GPUs
+  uint32_t gpu_count = 0;                   // of each task
+  uint32_t gpu_count_max = 0;               // > gpu_count: up to so many of those that are free
+  GpuTopology topology = GpuTopology::any;  // of whole GPUs
   SliceKind kind = SliceKind::whole;
   int64_t compute = 0;  // of each fraction; zero: in proportion to memory
   int64_t memory = 0;   // of each fraction; zero: in proportion to compute

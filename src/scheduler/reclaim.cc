@@ -134,12 +134,19 @@ class VictimSearch {
       count_charges(one);
       out.push_back(std::move(one));
     }
+    if (gives_surplus_only(*job.spec)) return;
     Victim rest = *whole;
     rest.tasks.clear();
     for (const auto& [rank, key] : keys) rest.tasks.push_back(key);
     rest.nth = nth;
     count_charges(rest);
     out.push_back(std::move(rest));
+  }
+
+  // To a job of its own queue and priority that lacks what it needs, an elastic one gives what it can live
+  // without.
+  bool gives_surplus_only(const JobSpec& spec) const {
+    return taking_ == Taking::preempt && spec.elastic && spec.priority == key_.priority && !key_.grows;
   }
 
   void count_charges(Victim& victim) const {
@@ -186,7 +193,8 @@ class VictimSearch {
     if (victim.tasks.empty()) return std::nullopt;
     int64_t excess = 0;
     if (taking_ == Taking::preempt) {
-      if (job.queue != key_.queue || spec.priority >= key_.priority) return std::nullopt;
+      if (job.queue != key_.queue) return std::nullopt;
+      if (spec.priority >= key_.priority && !gives_surplus_only(spec)) return std::nullopt;
       victim.by_quota = true;
     } else {
       if (job.queue == key_.queue) return std::nullopt;

@@ -40,6 +40,12 @@ void add_share(const State& state, QueueIndex index, std::vector<QueueShare>& ou
     share.usage_milli_gpu_hours = state.queues.usage_milli_gpu_hours(index, state.now);
     share.jobs_waiting = queue.jobs_waiting;
     share.jobs_running = queue.jobs_running;
+    share.used_cpu = queue.host_used.cpu;
+    share.used_memory = queue.host_used.memory;
+    share.quota_cpu = queue.host_quota.cpu;
+    share.limit_cpu = queue.host_limit.cpu;
+    share.quota_memory = queue.host_quota.memory;
+    share.limit_memory = queue.host_limit.memory;
     out.push_back(std::move(share));
   }
   const size_t own = out.size();
