@@ -94,6 +94,14 @@ std::string reason_of(const ViewSource& source, const JobRecord& job, const Call
   return job.reason.empty() ? fault : job.reason + "; " + fault;
 }
 
+// A task that comes back to an elastic job is another attempt of that task, and the job goes on.
+uint32_t attempt_of(const JobRecord& job) {
+  uint32_t attempt = job.attempt;
+  if (!job.spec->elastic || job.state == JobState::pending || job.state == JobState::held) return attempt;
+  for (const TaskEntry& task : job.tasks) attempt = std::min(attempt, task.key.attempt);
+  return attempt;
+}
+
 void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& caller, bool with_reason,
                   api::JobSummary& summary) {
   const JobSpec& spec = *job.spec;
@@ -115,7 +123,7 @@ void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& 
   if (job.started.is_set()) summary.started = job.started;
   if (job.ended.is_set()) summary.ended = job.ended;
   summary.time_limit = spec.time_limit;
-  summary.attempt = job.attempt;
+  summary.attempt = attempt_of(job);
   if (is_final(job.state)) {
     if (const TaskEntry* task = job.telling_task()) tell_end(*task, summary);
   }

@@ -64,6 +64,10 @@ class Ledger {
   Time now;
   uint64_t starts = 0;
   uint64_t evictions = 0;
+  uint64_t joined = 0;  // tasks that an elastic job was given while it ran
+  uint64_t given = 0;   // tasks that one lost and could live without
+  uint64_t parted = 0;  // tasks of jobs whose tasks differ
+  uint64_t placed = 0;  // tasks that had to be near others, on named nodes or on GPUs that are joined
 
   void row(const Event& event, const std::vector<Decision>& decisions) {
     if (event.time <= now) say("time does not rise");
@@ -386,6 +390,12 @@ class Ledger {
     job.attempt = std::max(job.attempt, d.task.attempt);
     const bool grows = job.phase == Phase::active && job.started != now;
     if (grows && !job.spec.elastic) say(text(d.task.job) + " starts more tasks while it runs");
+    joined += grows ? 1 : 0;
+    parted += job.spec.groups.empty() ? 0 : 1;
+    placed += !job.spec.topology.required.empty() || !job.spec.nodes.empty() ||
+                      job.spec.task.gpu.topology != GpuTopology::any
+                  ? 1
+                  : 0;
     if (job.live.contains(d.task.rank)) say(text(d.task.job) + " starts a rank that it has");
     if (!executed_.insert(d.task).second) say(text(d.task.job) + " starts a task twice in one attempt");
     if (job.held) say(text(d.task.job) + " starts while held");
@@ -445,6 +455,12 @@ class Ledger {
     victim.told_to_stop.insert(d.task);
     if (d.reason != StopReason::preempted && d.reason != StopReason::reclaimed) return;
     ++evictions;
+    std::set<uint32_t> staying;
+    for (const auto& [rank, start] : victim.live) {
+      if (!victim.told_to_stop.contains(start.task)) staying.insert(rank);
+    }
+    const bool goes_on = victim.spec.elastic && is_enough(victim.spec, staying);
+    given += goes_on ? 1 : 0;
     const std::string what = text(d.task.job) + " makes room for " + text(d.beneficiary);
     if (!victim.spec.preemptible) say(what + ": not preemptible");
     const auto taker = jobs.find(d.beneficiary);
@@ -455,12 +471,8 @@ class Ledger {
     if (d.reason == StopReason::preempted) {
       if (mine.queue != victim.spec.queue) say(what + ": preempted across queues");
       // An elastic job gives what it can live without to those that are not less than itself.
-      std::set<uint32_t> stay;
-      for (const auto& [rank, start] : victim.live) {
-        if (!victim.told_to_stop.contains(start.task)) stay.insert(rank);
-      }
-      const bool is_surplus = victim.spec.elastic && is_enough(victim.spec, stay) &&
-                              taker->second.phase == Phase::waiting && mine.priority == victim.spec.priority;
+      const bool is_surplus =
+          goes_on && taker->second.phase == Phase::waiting && mine.priority == victim.spec.priority;
       if (mine.priority <= victim.spec.priority && !is_surplus) say(what + ": not of higher priority");
     } else {
       if (mine.queue == victim.spec.queue) say(what + ": reclaimed within its queue");
@@ -527,9 +539,13 @@ class Ledger {
           memory += request_of_rank(account.spec, rank).memory.count();
         }
       }
+      // Whoever asks for none of it is not kept by a limit that was lowered below what is used.
+      const bool takes_memory = std::any_of(job.live.begin(), job.live.end(), [&](const auto& task) {
+        return request_of_rank(job.spec, task.first).memory.count() > 0;
+      });
       if (queue.limit_cpu && cpu > queue.limit_cpu->count())
         say(text(id) + " passes the limit of processors of " + queue.path);
-      if (queue.limit_memory && memory > queue.limit_memory->count())
+      if (takes_memory && queue.limit_memory && memory > queue.limit_memory->count())
         say(text(id) + " passes the limit of memory of " + queue.path);
     }
     if (job.array == 0 || running_max_[job.array] == 0) return;

@@ -72,9 +72,7 @@ std::string described(const JobSpec& spec) {
 }
 
 TEST(Properties, TheLedgerFindsNothingWrong) {  // P1, P2, P18, attempts, dependencies, limits
-  uint64_t starts = 0;
-  uint64_t evictions = 0;
-  uint64_t faults = 0;
+  uint64_t starts = 0, evictions = 0, faults = 0, joined = 0, given = 0, parted = 0, placed = 0;
   for_each_history(100, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     HistoryRules rules;
@@ -87,10 +85,28 @@ TEST(Properties, TheLedgerFindsNothingWrong) {  // P1, P2, P18, attempts, depend
     });
     starts += ledger.starts;
     evictions += ledger.evictions;
+    joined += ledger.joined;
+    given += ledger.given;
+    parted += ledger.parted;
+    placed += ledger.placed;
     faults += static_cast<uint64_t>(history.faults());
   });
-  std::printf("%llu starts, %llu evictions, %llu faults audited\n", static_cast<unsigned long long>(starts),
-              static_cast<unsigned long long>(evictions), static_cast<unsigned long long>(faults));
+  const auto print = [](const char* what, uint64_t count) {
+    std::printf("%s: %llu\n", what, static_cast<unsigned long long>(count));
+  };
+  print("starts", starts);
+  print("evictions", evictions);
+  print("faults", faults);
+  print("tasks that joined an elastic job that ran", joined);
+  print("tasks that one gave up and went on", given);
+  print("tasks of jobs whose tasks differ", parted);
+  print("tasks bound to a domain, to named nodes or to joined GPUs", placed);
+  if (std::getenv("TRANCHE_SEED") == nullptr) {
+    EXPECT_GT(joined, 0u);
+    EXPECT_GT(given, 0u);
+    EXPECT_GT(parted, 0u);
+    EXPECT_GT(placed, 0u);
+  }
 }
 
 TEST(Properties, ChargesAreWhatIsHeld) {  // P20: equal at every instant, so equal over any time
