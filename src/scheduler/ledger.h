@@ -390,12 +390,11 @@ class Ledger {
     job.attempt = std::max(job.attempt, d.task.attempt);
     const bool grows = job.phase == Phase::active && job.started != now;
     if (grows && !job.spec.elastic) say(text(d.task.job) + " starts more tasks while it runs");
-    joined += grows ? 1 : 0;
-    parted += job.spec.groups.empty() ? 0 : 1;
-    placed += !job.spec.topology.required.empty() || !job.spec.nodes.empty() ||
-                      job.spec.task.gpu.topology != GpuTopology::any
-                  ? 1
-                  : 0;
+    const bool is_placed = !job.spec.topology.required.empty() || !job.spec.nodes.empty() ||
+                           job.spec.task.gpu.topology != GpuTopology::any;
+    if (grows) ++joined;
+    if (!job.spec.groups.empty()) ++parted;
+    if (is_placed) ++placed;
     if (job.live.contains(d.task.rank)) say(text(d.task.job) + " starts a rank that it has");
     if (!executed_.insert(d.task).second) say(text(d.task.job) + " starts a task twice in one attempt");
     if (job.held) say(text(d.task.job) + " starts while held");
@@ -460,7 +459,7 @@ class Ledger {
       if (!victim.told_to_stop.contains(start.task)) staying.insert(rank);
     }
     const bool goes_on = victim.spec.elastic && is_enough(victim.spec, staying);
-    given += goes_on ? 1 : 0;
+    if (goes_on) ++given;
     const std::string what = text(d.task.job) + " makes room for " + text(d.beneficiary);
     if (!victim.spec.preemptible) say(what + ": not preemptible");
     const auto taker = jobs.find(d.beneficiary);

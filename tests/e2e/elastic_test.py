@@ -177,6 +177,27 @@ class Elastic(scenario.Scenario):
         self.assertEqual(job["gpu"]["topology"], "nvlink")
         self.assertIn("joined by NVLink", self.server.tranche("alice", "show", str(job["job"]))[0])
 
+    def test_processors_of_a_queue(self):
+        """A limit of processors holds, says so everywhere, and a reload that raises it lets the job in."""
+        first, gate = self.gated("alice", ["-q", "narrow"])
+        second, _ = self.gated("alice", ["-q", "narrow"])
+        self.server.wait_state(first, "running")
+        why = self.server.json("alice", "why", str(second))
+        self.assertEqual((why["proof"]["kind"], why["proof"]["resource"], why["proof"]["queue"]),
+                         ("limit", "cpu", "narrow"))
+        self.assertIn("0.1 CPUs of its limit of 0.15 CPUs", why["reason"])
+        self.assertIn("0.1 of 0.05, limit 0.15", self.server.tranche("alice", "queue")[0])
+        share = self.server.tranche("alice", "share")[0]
+        self.assertIn("of the machine it uses 0.1 CPUs, its quota is 0.05 CPUs, its limit is 0.15 CPUs", share)
+        explained = self.server.tranche("root", "config", "explain", self.server.config)[0]
+        self.assertIn("it uses at most 0.15 CPUs", explained)
+        self.server.write_config(POLICY.replace("limit_cpu = 0.15", "limit_cpu = 1"))
+        self.addCleanup(self.server.tranche, "root", "config", "reload")
+        self.addCleanup(self.server.write_config, POLICY)
+        self.server.tranche("root", "config", "reload")
+        self.server.wait_state(second, "running")
+        self.touch(gate)
+
     def test_what_makes_no_sense_is_refused(self):
         self.refused("alice", ["submit", "--elastic", "-G", "2", "--", "true"], 2, "--elastic", "range")
         self.refused("alice", ["submit", "-n", "2", "-G", "1..4", "--", "true"], 2, "--tasks")
@@ -185,9 +206,14 @@ class Elastic(scenario.Scenario):
         self.refused("alice", ["submit", "-G", "0.5", "--nvlink", "--", "true"], 2, "whole")
 
 
-if __name__ == "__main__":
-    scenario.main(policy="""
+POLICY = """
 [policy]
 minimum_runtime = "0s"
 half_life = "10s"
-""")
+[queue."narrow"]
+quota_cpu = 0.05
+limit_cpu = 0.15
+"""
+
+if __name__ == "__main__":
+    scenario.main(policy=POLICY)
