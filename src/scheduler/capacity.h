@@ -165,7 +165,7 @@ class Capacity {
   std::span<const std::pair<NodeIndex, uint32_t>> shared_by(uint32_t uid) const;
   // What the node has free of each of its kinds, and what `room`, a changed copy of it, has.
   std::span<const KindCount> counts(NodeIndex index) const { return places_[index].kinds; }
-  std::vector<KindCount> counts_of(NodeIndex index, const NodeRoom& room) const;
+  void count_kinds(NodeIndex index, const NodeRoom& room, std::vector<KindCount>& counts) const;
   // Rises when what is installed changes, and with every change of a node.
   uint64_t machine_version() const { return machine_version_; }
   uint32_t version(NodeIndex index) const { return places_[index].version; }
