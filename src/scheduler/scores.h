@@ -28,6 +28,7 @@ class Scores {
   // Brings the mix up to date with what was learned and installed; cheap when nothing is due.
   void settle(const Capacity& capacity);
 
+  bool knows_mix() const { return !mixes_.empty(); }
   // Of one task of the shape on the node, at best; kNeutral where nothing was learned. The task fits.
   int of_node(const Shape& shape, TypeIndex type, const NodeRoom& room) const;
   // Of one fraction on each GPU of the node.
