@@ -575,16 +575,18 @@ class AllocationNode(ctypes.Structure):
     _fields_ = [("pool", PoolProperties), ("access", pointer), ("access_count", size_t), ("bytes", size_t), ("address", u64)]
 
 
-def graph_of(size, freed=False):
-    graph, node, last = pointer(), pointer(), pointer()
+def graph_of(size):
+    return graph_and_address(size)[0]
+
+
+def graph_and_address(size):
+    graph, node = pointer(), pointer()
     parameters = AllocationNode(bytes=size)
     parameters.pool.type = 1
     parameters.pool.location[0] = 1
     call("cuGraphCreate", ref(graph), 0)
     call("cuGraphAddMemAllocNode", ref(node), graph, None, size_t(0), ref(parameters))
-    if freed:
-        call("cuGraphAddMemFreeNode", ref(last), graph, ref(node), size_t(1), u64(parameters.address))
-    return graph
+    return graph, u64(parameters.address)
 
 
 def instantiate(name, size):
@@ -612,12 +614,15 @@ def graph_gone(name):
 
 @check("cuDeviceGraphMemTrim")
 def graphs_trimmed(name):
+    """Memory that a graph has left allocated when it went, freed since: the driver keeps it."""
     start()
     executable = pointer()
-    call("cuGraphInstantiateWithFlags", ref(executable), graph_of(100 * MIB, freed=True), u64(0))
+    graph, address = graph_and_address(100 * MIB)
+    call("cuGraphInstantiateWithFlags", ref(executable), graph, u64(0))
     call("cuGraphLaunch", executable, None)
     call("cuCtxSynchronize")
     call("cuGraphExecDestroy", executable)
+    call("cuMemFree_v2", address)
     told_at_once(lambda: call(name, 0))
 
 
