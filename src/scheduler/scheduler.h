@@ -96,6 +96,12 @@ class Scheduler {
   // Digest of everything that decisions depend on; equal after equal histories, and after restore().
   uint64_t state_hash() const;
 
+  // Everything that decisions depend on, as bytes (snapshot.h): what load() makes of them has the same hash, and
+  // decides the same on every event from then on. Between steps.
+  std::string save() const;
+  // Errors: corrupt, with a sentence; what another format of the bytes or another version wrote is a conflict.
+  static Result<Scheduler> load(std::string_view bytes);
+
   // Memory that the state holds, for measures.
   struct Size {
     size_t jobs_bytes = 0;   // live jobs, what they hold, groups and shapes
