@@ -50,7 +50,8 @@ Whole random_whole(Random& random) {
     if (random.chance(1, 2)) part.most = static_cast<uint32_t>(any_number(random));
     whole.parts.push_back(part);
   }
-  for (uint64_t i = random.below(4); i > 0; --i) whole.times.insert({Time(static_cast<int64_t>(i)), JobId(i)});
+  for (uint64_t i = random.below(4); i > 0; --i)
+    whole.times.insert({Time(static_cast<int64_t>(i)), JobId(i)});
   for (uint64_t i = random.below(4); i > 0; --i) whole.numbers[std::to_string(i)] = -static_cast<int32_t>(i);
   return whole;
 }
@@ -111,13 +112,17 @@ TEST(Archive, RefusesNumbersThatAreTooLongOrTooLarge) {
   EXPECT_TRUE(reads(std::string_view("\x80\x80\x80\x80\x10", 5), uint64_t{}));
   EXPECT_FALSE(reads(std::string_view("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", 10), uint64_t{}));
   EXPECT_FALSE(reads(std::string_view("\x02", 1), false));
-  EXPECT_FALSE(reads(std::string_view("\x05" "abcd", 5), std::string()));
+  EXPECT_FALSE(reads(std::string_view("\x05"
+                                      "abcd",
+                                      5),
+                     std::string()));
   EXPECT_FALSE(reads(std::string_view("\xff\xff\xff\xff\x0f", 5), std::vector<uint64_t>()));
 }
 
 TEST(Checksum, IsTheOneOfZipAndEthernet) {
   EXPECT_EQ(checksum("123456789"), 0xCBF43926U);
   EXPECT_EQ(checksum("6789", checksum("12345")), 0xCBF43926U);
+  EXPECT_EQ(checksum("The quick brown fox jumps over the lazy dog"), 0x414FA339U);
 }
 
 }  // namespace
