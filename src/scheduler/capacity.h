@@ -27,6 +27,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 using NodeIndex = uint32_t;
 using TypeIndex = uint16_t;
 using KindIndex = uint16_t;
@@ -185,6 +187,7 @@ class Capacity {
   size_t bytes() const;
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   struct Place {
     uint32_t version = 0;
     uint32_t counted = 0;  // GPUs of it in counted_gpus_

@@ -22,6 +22,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 using QueueIndex = uint32_t;
 using GroupId = uint32_t;  // position + 1; zero: none
 
@@ -156,6 +158,7 @@ class QueueTree {
   const UsageClock& clock() const { return clock_; }
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   void apply_defaults(QueueIndex index);
   void derive_guaranteed(QueueIndex index);
   void bring_up_to_date(Queue& queue, Wide growth) const;

@@ -19,6 +19,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 class Scores {
  public:
   static constexpr int kNeutral = 50;
@@ -41,6 +43,7 @@ class Scores {
   void add_to(StateHash& hash) const;
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   struct Asked {
     uint32_t gpus = 0;
     int64_t milli = 0;  // of each GPU
