@@ -175,7 +175,8 @@ TEST(Properties, TheSameEventsGiveTheSameDecisionsAndRestoreIsNoRestart) {  // P
   });
 }
 
-// A restart through a snapshot, at random moments: the same events give the same decisions, and nobody can tell.
+// A restart through a snapshot, at random moments: the same events give the same decisions, and nobody can
+// tell.
 TEST(Properties, TheSameEventsGiveTheSameDecisionsThroughSnapshots) {  // P16
   uint64_t snapshots = 0, rows = 0, bytes = 0;
   for_each_history(25, [&](uint64_t seed) {

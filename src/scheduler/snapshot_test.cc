@@ -1,5 +1,5 @@
-// What a snapshot's bytes are, and that others are refused; that a restart through one is no restart is a property
-// (property_test.cc).
+// What a snapshot's bytes are, and that others are refused; that a restart through one is no restart is a
+// property (property_test.cc).
 #include "scheduler/snapshot.h"
 
 #include <gtest/gtest.h>
