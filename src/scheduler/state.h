@@ -17,6 +17,7 @@
 #include "model/decision.h"
 #include "model/event.h"
 #include "scheduler/capacity.h"
+#include "scheduler/givers.h"
 #include "scheduler/prediction.h"
 #include "scheduler/release_times.h"
 #include "scheduler/reservation_memory.h"
@@ -260,7 +261,13 @@ struct State {
   uint32_t removed_gpus = 0;  // records that may go with their last task
   // What is known about room (waiting.h) is not: after a restart, a change of policy or the end of a claim.
   bool know_nothing = true;
+  // The last walk went around claims, and what it found is not known without them: these shapes have room but
+  // for a claim.
+  bool was_promised = false;
+  std::vector<ShapeId> full_beside_claims;
+  // Caches: what they hold follows from the rest, and no decision depends on whether it is there.
   mutable ReleaseTimes release_times;
+  mutable GiverMemory givers;
   ReservationMemory reservations;
   IdleMachine idle_machine;
 
