@@ -1,6 +1,7 @@
 #include "machine/job_table.h"
 
 #include <set>
+#include <utility>
 
 namespace tranche::machine {
 namespace {
@@ -152,6 +153,7 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     JobRecord* job = find(updated->job);
     const auto view = live.job(updated->job);
     if (job != nullptr && view) job->spec = std::make_shared<const JobSpec>(*view->spec);
+    if (job != nullptr && !updated->payload_hash.empty()) job->name.clear();  // it comes with the payload
     touch(updated->job);
   } else if (const auto* requeued = std::get_if<JobRequeued>(&event.payload)) {
     touch(requeued->job);
@@ -245,6 +247,11 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     if (const auto found = resized.find(id); found != resized.end())
       note_size(*job, event.time, found->second);
   }
+  if (const auto* fault = std::get_if<GpuFaulted>(&event.payload))
+    touched.insert(fault->jobs.begin(), fault->jobs.end());
+  for (const JobId id : touched) {
+    if (jobs_.contains(id) && !live_.contains(id)) ended_.push_back(id);
+  }
 }
 
 // An elastic job that goes on with more tasks or fewer: its state stays, and what happened is told.
@@ -303,6 +310,7 @@ void JobTable::submit(const Event& event, const JobSubmitted& submitted) {
     if (!is_new) --count_of(place->second.state);
     ++count_of(job.state);
     place->second = std::move(job);
+    live_.insert(place->first);
   }
   skip_ids_through(JobId(submitted.job.value() + count - 1));
 }
@@ -312,6 +320,7 @@ void JobTable::change(JobRecord& job, Time time, JobState state, std::string rea
   --count_of(job.state);
   ++count_of(state);
   job.state = state;
+  if (is_final(state)) live_.erase(job.id);
   job.reason = std::move(reason);
   remember(job, time);
 }
@@ -372,8 +381,27 @@ void JobTable::end_task(const Event& event, const TaskKey& key, ExitCause cause,
   }
 }
 
+std::vector<JobId> JobTable::take_ended() {
+  std::sort(ended_.begin(), ended_.end());
+  ended_.erase(std::unique(ended_.begin(), ended_.end()), ended_.end());
+  return std::exchange(ended_, {});
+}
+
+void JobTable::put_back_ended(std::vector<JobId> jobs) {
+  ended_.insert(ended_.end(), jobs.begin(), jobs.end());
+}
+
+std::vector<std::string> JobTable::payloads_without_name() const {
+  std::set<std::string> hashes;
+  for (const auto& [id, job] : jobs_) {
+    if (job.name.empty()) hashes.insert(job.spec->payload_hash);
+  }
+  return {hashes.begin(), hashes.end()};
+}
+
 void JobTable::set_names(const std::unordered_map<std::string, std::string>& name_by_payload) {
   for (auto& [id, job] : jobs_) {
+    if (!job.name.empty()) continue;
     const auto name = name_by_payload.find(job.spec->payload_hash);
     if (name != name_by_payload.end()) job.name = name->second;
   }

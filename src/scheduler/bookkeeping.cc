@@ -183,14 +183,6 @@ void State::refresh_shapes() {
 
 void State::refresh_derived() { queues.divide(capacity.total_compute()); }
 
-namespace {
-
-// Below it, others of the queue take from the job; an elastic one also gives what it can live without to
-// those of its own priority.
-int32_t gives_way_below(const JobSpec& spec) { return spec.elastic ? spec.priority - 1 : spec.priority; }
-
-}  // namespace
-
 void State::enter_running(Job& job) {
   Queue& queue = queues.at(job.queue);
   job.place_in_running = static_cast<uint32_t>(queue.running.size());

@@ -28,6 +28,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 using NodeIndex = uint32_t;
 using TypeIndex = uint16_t;
 using KindIndex = uint16_t;
@@ -142,6 +144,8 @@ class Capacity {
   void remove_node(NodeId node);
   void add_gpu(const Gpu& gpu);
   void remove_gpu(GpuId gpu);  // nothing holds it
+  // Of a GPU that is there, for whoever adds it without.
+  void know_joins(const Gpu& gpu) { joined_gpus_.add(gpu); }
   void set_condition(GpuId gpu, bool open, bool installed, bool degraded);
 
   const GpuRoom* gpu(GpuId id) const;
@@ -167,7 +171,7 @@ class Capacity {
   std::span<const std::pair<NodeIndex, uint32_t>> shared_by(uint32_t uid) const;
   // What the node has free of each of its kinds, and what `room`, a changed copy of it, has.
   std::span<const KindCount> counts(NodeIndex index) const { return places_[index].kinds; }
-  std::vector<KindCount> counts_of(NodeIndex index, const NodeRoom& room) const;
+  void count_kinds(NodeIndex index, const NodeRoom& room, std::vector<KindCount>& counts) const;
   // Rises when what is installed changes, and with every change of a node.
   uint64_t machine_version() const { return machine_version_; }
   uint32_t version(NodeIndex index) const { return places_[index].version; }
@@ -187,6 +191,7 @@ class Capacity {
   size_t bytes() const;
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   struct Place {
     uint32_t version = 0;
     uint32_t counted = 0;  // GPUs of it in counted_gpus_

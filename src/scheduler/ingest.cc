@@ -273,6 +273,7 @@ void State::task_started(const TaskStarted& event) {
   job.state = JobState::running;
   job.started = now;
   note_start(job);
+  queues.add_staying(job.queue, MilliGpu());  // as much, but since another time (givers.h)
   for (const Task& each : job.tasks) {
     Holding* holding = holdings.find(each.start.task);
     if (holding == nullptr || holding->exited) continue;

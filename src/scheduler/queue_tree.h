@@ -22,6 +22,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 using QueueIndex = uint32_t;
 using GroupId = uint32_t;  // position + 1; zero: none
 
@@ -83,6 +85,8 @@ struct Queue {
   std::vector<JobId> running;  // jobs of this queue alone that hold something and go on; in no order
   // Of them, the preemptible ones: jobs of higher priority may take from them (bookkeeping.cc).
   std::map<int32_t, uint32_t> running_priorities;
+  uint64_t staying_changes = 0;                    // counts changes of what stays here or below
+  uint64_t staying_added = 0;                      // of them, those that did not make it less
 
   // Classes (waiting.h) of groups at or below the queue that are not parked.
   BitSet classes;
@@ -156,6 +160,7 @@ class QueueTree {
   const UsageClock& clock() const { return clock_; }
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   void apply_defaults(QueueIndex index);
   void derive_guaranteed(QueueIndex index);
   void bring_up_to_date(Queue& queue, Wide growth) const;
