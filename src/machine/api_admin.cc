@@ -21,7 +21,8 @@ void ApiServer::status(Call& call) {
   // Over every job and GPU: not for a page that asks each second.
   const std::string* hash = call.request.query_value("state_hash");
   if (hash != nullptr && *hash == "true") report.state_hash = scheduler.state_hash();
-  report.mode = parts_.config.emulated == EmulatedNodes::yes ? "system, emulated" : "system";
+  report.mode = parts_.observation != nullptr ? "observe" : "system";
+  if (parts_.config.emulated == EmulatedNodes::yes) report.mode += ", emulated";
   report.tiers = {
       "whole GPUs: enforced by the kernel's device filter",
       "fractions: " + fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()).sentence};

@@ -51,6 +51,12 @@ InteractiveSessions::Terminal terminal_size(const HttpRequest& request) {
 }
 
 Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool interactive) {
+  if (parts_.observation != nullptr) {
+    return fail(
+        ErrorCode::denied,
+        "Tranche only observes on this machine (daemon.mode is \"observe\"), so it takes no job: start the "
+        "command by itself; 'tranche share' shows who has used how much");
+  }
   if (!parts_.engine.journal().trouble().empty()) {
     return fail(ErrorCode::storage_full,
                 "no job can be taken now, since it could not be kept: " + parts_.engine.journal().trouble() +

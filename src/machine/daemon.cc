@@ -74,9 +74,10 @@ Result<void> Daemon::recover() {
   strangers_ = std::make_unique<StrangerWatch>(
       StrangerWatch::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users,
                            parts_.config.scan_interval, &parts_.config.watchdog});
+  if (parts_.config.mode == DaemonMode::observe) TRY(prepare_to_observe());
   api_ = std::make_unique<ApiServer>(ApiServer::Parts{
       parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users, parts_.config,
-      [this] { return may_submit(); }, [this] { return reload(); }, shares_.get()});
+      [this] { return may_submit(); }, [this] { return reload(); }, shares_.get(), observation_.get()});
   TRY(journal_->read_idempotency([&](IdempotencyKey key, JobId job) { api_->remember(key, job); }));
   return {};
 }
@@ -97,6 +98,24 @@ Result<void> Daemon::find_names() {
   return {};
 }
 
+// Whoever only looks on cannot look after jobs.
+Result<void> Daemon::prepare_to_observe() {
+  if (const size_t live = engine_->jobs().live().size(); live > 0) {
+    return fail(ErrorCode::conflict,
+                "daemon.mode is \"observe\", and " + std::to_string(live) +
+                    (live == 1 ? " job has" : " jobs have") +
+                    " not ended: set it to \"manage\", let them end or cancel them, and then observe");
+  }
+  observation_ = std::make_unique<Observation>(
+      Observation::Parts{parts_.reactor, *engine_, *gpus_, parts_.users, parts_.config.sample_interval});
+  return observation_->load();
+}
+
+void Daemon::finish(std::function<void()> done) {
+  if (observation_) observation_->note();
+  snapshots_->finish(std::move(done));
+}
+
 void Daemon::start(std::function<void()> ready) {
   // An elastic job is told of a task that is taken from it before the task is.
   engine_->add_observer(*members_);
@@ -113,6 +132,7 @@ void Daemon::start(std::function<void()> ready) {
   if (Policy policy = effective_policy(parts_.config, ""); policy != engine_->scheduler().policy())
     engine_->record(PolicyChanged{std::move(policy)});
   gpus_->discover(std::move(ready));
+  if (observation_) return observation_->start();
   strangers_->start();
   if (shares_) shares_->start([this] { return api_->gpus_now(); });
 }

@@ -68,6 +68,7 @@ class SimulatedTaskHost final : public TaskHost {
     LaunchPlan plan;
     Behaviour behaviour;
     bool stopping = false;
+    bool go_came = false;  // while it was being prepared
     Duration went;         // when, since boot
     Reactor::Handle next;  // what happens to it next
   };

@@ -180,7 +180,12 @@ void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason, bo
 }
 
 void TaskRunner::try_go(const TaskKey& task, Live& live) {
-  if (!live.prepared || !live.durable || live.went || live.stopping) return;
+  // The root side keeps the word for a task that is still being prepared; whoever shares a GPU is looked at
+  // when it is ready.
+  const bool shares = std::any_of(live.slices.begin(), live.slices.end(),
+                                  [](const Slice& slice) { return slice.kind == SliceKind::fraction; });
+  if (!live.prepared && (shares || !live.sent)) return;
+  if (!live.durable || live.went || live.stopping) return;
   if (!live.may_go) live.may_go = parts_.shares == nullptr || parts_.shares->may_go(task, live.slices);
   if (!live.may_go) return;
   live.went = true;
@@ -208,6 +213,8 @@ void TaskRunner::stop(const TaskKey& task) {
 void TaskRunner::on_prepared(const TaskKey& task) {
   if (Live* live = find(task); live != nullptr && !stale_.contains(task)) {
     live->prepared = true;
+    // Still prepared: a word that came before was not kept, or this crossed it. A shepherd obeys one.
+    live->went = false;
     try_go(task, *live);
   }
 }
