@@ -40,7 +40,8 @@ Result<void> parse_gpu_amount(std::string_view text, GpuRequest& gpu) {
   return {};
 }
 
-// "20G", or "10G..20G": guaranteed, and up to.
+}  // namespace
+
 Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu) {
   const size_t dots = text.find("..");
   TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(text.substr(0, dots)));
@@ -54,8 +55,6 @@ Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu) {
   if (gpu.memory_limit == gpu.memory) gpu.memory_limit = MiB();
   return {};
 }
-
-}  // namespace
 
 Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
   GpuRequest gpu;

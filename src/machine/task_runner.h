@@ -83,6 +83,7 @@ class TaskRunner final : public StepObserver, public TaskListener {
   void send_start_with(const TaskKey& task, const RequestPointer& request);
   Result<LaunchPlan> make_plan(const TaskKey& task, const Live& live, const RequestPointer& request);
   void set_time_limits(JobId job, Duration limit);
+  void set_gpu_memory(JobId job);
   bool gang_can_meet(const TaskKey& task) const;
   void refuse_start(const TaskKey& task, const std::string& reason, bool retry = false);
   void try_go(const TaskKey& task, Live& live);
