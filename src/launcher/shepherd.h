@@ -47,6 +47,7 @@ class Shepherd {
   void on_kill(const Packet& packet);
   void on_freeze(uint64_t id, bool frozen);
   void on_set_limits(const Packet& packet);
+  void on_set_gpu_memory(const Packet& packet);
   void on_attach(Packet& packet);
 
   // Life and end (shepherd.cc).

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/failpoint.h"
+#include "launcher/driver_limits.h"
 #include "launcher/shepherd.h"
 
 namespace tranche::launcher {
@@ -36,6 +38,8 @@ void Shepherd::on_packet(Packet& packet) {
       return on_freeze(id, false);
     case LauncherKind::set_limits:
       return on_set_limits(packet);
+    case LauncherKind::set_gpu_memory:
+      return on_set_gpu_memory(packet);
     case LauncherKind::attach:
       return on_attach(packet);
     case LauncherKind::start:
@@ -142,6 +146,36 @@ void Shepherd::on_set_limits(const Packet& packet) {
     write_record();
     arm_timer();
   }
+  reply(id, 0);
+}
+
+void Shepherd::on_set_gpu_memory(const Packet& packet) {
+  wire::SetGpuMemory request{};
+  const uint64_t id = packet.header.id;
+  wire::StartRequest changed = plan_.request;
+  if (!packet.decode(request) || request.share_count == 0 || request.share_count != changed.share_count) {
+    return reply(id, EINVAL, "the task has other parts of GPUs");
+  }
+  for (uint32_t i = 0; i < request.share_count; ++i) {
+    const bool same_gpu =
+        std::memcmp(request.shares[i].uuid, changed.shares[i].uuid, sizeof changed.shares[i].uuid) == 0;
+    if (!same_gpu || request.shares[i].limit_bytes == 0 || changed.shares[i].limit_bytes == 0 ||
+        request.guarantee_bytes[i] > request.shares[i].limit_bytes) {
+      return reply(id, EINVAL, "the task has other parts of GPUs, or a part would be none");
+    }
+    changed.shares[i].limit_bytes = request.shares[i].limit_bytes;
+    changed.guarantee_bytes[i] = request.guarantee_bytes[i];
+  }
+  if (!cgroup_ || has_ended() || !arbiter_.has_files())
+    return reply(id, ESRCH, "the task has no part of a GPU now");
+  // After a restart the daemon says it again.
+  if (std::memcmp(&changed, &plan_.request, sizeof changed) == 0) return reply(id, 0);
+  if (has_driver_limits_) {
+    if (const auto held = set_driver_limits(host_, changed); !held)
+      return reply(id, held.error().error, held.error().text);
+  }
+  plan_.request = changed;
+  arbiter_.change(changed);
   reply(id, 0);
 }
 

@@ -51,8 +51,8 @@ void ApiServer::check_config(Call& call) {
   }
   api::PolicySummary summary;
   summary.queues = static_cast<uint32_t>(config->policy.queues.size());
-  summary.changed =
-      effective_policy(*config, parts_.gpus.driver_version()) != parts_.engine.scheduler().policy();
+  summary.changed = effective_policy(*config, parts_.gpus.driver_version(), parts_.engine.scheduler()) !=
+                    parts_.engine.scheduler().policy();
   summary.sentences = explain_config(*config);
   call.responder.respond(json_response(200, api::encode(summary)));
 }

@@ -108,6 +108,7 @@ class ApiServer final : public StepObserver {
   // A checked submission, ready to be recorded.
   struct Submission;
   Result<Submission> prepare_submission(Call& call, bool interactive);
+  Result<void> check_parts(const JobSpec& spec) const;
   void dry_run(Call& call, const Submission& submission);
   void record_submission(Submission submission, std::function<void(JobId)> durable);
   void answer_submitted(Responder responder, JobId job);

@@ -63,8 +63,10 @@ Result<void> Daemon::recover() {
   sessions_ = std::make_unique<InteractiveSessions>(parts_.reactor, *engine_);
   releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_, *drains_);
   if (parts_.arbiter != nullptr) {
-    shares_ = std::make_unique<Shares>(
-        Shares::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, *parts_.arbiter, parts_.config});
+    TRY_ASSIGN(const std::string watchdog, journal_->read_note(kWatchdogNote));
+    shares_ = std::make_unique<Shares>(Shares::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, *drains_,
+                                                     *parts_.arbiter, parts_.config},
+                                       rebooted_ ? std::string() : watchdog);
     shares_->on_open([this](const TaskKey& task) { runner_->go_again(task); });
   }
   runner_ = std::make_unique<TaskRunner>(
@@ -129,7 +131,8 @@ void Daemon::start(std::function<void()> ready) {
   runner_->on_reconciled([this] { journal_->append_note(kBootIdNote, parts_.boot_id); });
   members_->resume();
   runner_->resume(rebooted_);
-  if (Policy policy = effective_policy(parts_.config, ""); policy != engine_->scheduler().policy())
+  if (Policy policy = effective_policy(parts_.config, "", engine_->scheduler());
+      policy != engine_->scheduler().policy())
     engine_->record(PolicyChanged{std::move(policy)});
   gpus_->discover(std::move(ready));
   if (observation_) return observation_->start();
@@ -141,7 +144,7 @@ Result<api::PolicySummary> Daemon::reload() {
   TRY_ASSIGN(DaemonConfig fresh, parts_.read_config());
   api::PolicySummary summary;
   summary.queues = static_cast<uint32_t>(fresh.policy.queues.size());
-  Policy policy = effective_policy(fresh, gpus_->driver_version());
+  Policy policy = effective_policy(fresh, gpus_->driver_version(), engine_->scheduler());
   summary.changed = policy != engine_->scheduler().policy();
   summary.sentences = explain_config(fresh);
   DaemonConfig others = fresh;
