@@ -55,21 +55,6 @@ Result<void> parse_gpu_amount(std::string_view text, GpuRequest& gpu) {
   return {};
 }
 
-// "20G", or "10G..20G": guaranteed, and up to.
-Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu) {
-  const size_t dots = text.find("..");
-  TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(text.substr(0, dots)));
-  if (gpu.memory.count() == 0) return invalid("--gpu-mem: write the memory that it needs, such as 20G");
-  if (dots == std::string::npos) return {};
-  TRY_OPTION(gpu.memory_limit, "--gpu-mem", parse_memory(text.substr(dots + 2)));
-  if (gpu.memory_limit < gpu.memory) {
-    return invalid("--gpu-mem: " + in_quotes(text) +
-                   " allows less than it guarantees; write the guarantee first, such as 10G..20G");
-  }
-  if (gpu.memory_limit == gpu.memory) gpu.memory_limit = MiB();
-  return {};
-}
-
 Result<void> take_topology(const Arguments& arguments, GpuRequest& gpu) {
   const bool nvlink = arguments.has("nvlink");
   const bool numa = arguments.has("numa");
@@ -83,6 +68,20 @@ Result<void> take_topology(const Arguments& arguments, GpuRequest& gpu) {
 }
 
 }  // namespace
+
+Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu) {
+  const size_t dots = text.find("..");
+  TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(text.substr(0, dots)));
+  if (gpu.memory.count() == 0) return invalid("--gpu-mem: write the memory that it needs, such as 20G");
+  if (dots == std::string::npos) return {};
+  TRY_OPTION(gpu.memory_limit, "--gpu-mem", parse_memory(text.substr(dots + 2)));
+  if (gpu.memory_limit < gpu.memory) {
+    return invalid("--gpu-mem: " + in_quotes(text) +
+                   " allows less than it guarantees; write the guarantee first, such as 10G..20G");
+  }
+  if (gpu.memory_limit == gpu.memory) gpu.memory_limit = MiB();
+  return {};
+}
 
 Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
   GpuRequest gpu;

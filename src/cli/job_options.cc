@@ -10,7 +10,8 @@ constexpr Option kResources[] = {
     {"-G,--gpus", "N|TYPE:N|N..M|0.5",
      "GPUs for each task: a number, of a type, as many as are free when it starts, or a fraction of one"},
     {"--gpu-mem", "SIZE",
-     "GPU memory of a fraction, for each GPU: 20G, or 10G..20G: guaranteed, and up to while it is free"},
+     "a part of each GPU, not the whole, with that memory: 20G, or 10G..20G: guaranteed, and up to while it "
+     "is free"},
     {"--gpu-compute", "PERCENT", "compute of a fraction: 30%"},
     {"--exclusive", "", "whole GPUs, shared with nobody (what -G N means anyway)"},
     {"--mig", "PROFILE", "a MIG instance: 2g.20gb", kWholeOrFraction},

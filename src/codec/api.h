@@ -106,6 +106,8 @@ struct UpdateRequest {
   std::optional<Time> begin;
   std::optional<std::vector<Dependency>> dependencies;  // instead of what it had
   bool first = false;                                   // before all others of its queue that wait
+  std::optional<MiB> gpu_memory;                        // of each GPU that it shares; guaranteed
+  std::optional<MiB> gpu_memory_limit;                  // with it: up to this while it is free
   bool operator==(const UpdateRequest&) const = default;
 };
 

@@ -172,6 +172,8 @@ void describe(Visitor& v, Of<api::UpdateRequest>) {
   v.optional("begin", &UpdateRequest::begin, kTime);
   v.optional("dependencies", &UpdateRequest::dependencies, List{limits::kDependencies, kPlain});
   v.optional("first", &UpdateRequest::first);
+  v.optional("gpu_memory_mib", &UpdateRequest::gpu_memory, Range{1, limits::kMemoryMibMax});
+  v.optional("gpu_memory_limit_mib", &UpdateRequest::gpu_memory_limit, Range{1, limits::kMemoryMibMax});
 }
 
 template <class Visitor>

@@ -108,6 +108,9 @@ std::string check_decoded(const SubmitRequest& request) {
 
 std::string check_decoded(const UpdateRequest& request) {
   if (request == UpdateRequest()) return "says nothing to change";
+  if (request.gpu_memory_limit && (!request.gpu_memory || *request.gpu_memory_limit < *request.gpu_memory))
+    return "gpu_memory_limit_mib: comes with \"gpu_memory_mib\", which is guaranteed, and must not be below "
+           "it";
   return request.name ? check_name("name", *request.name) : std::string();
 }
 

@@ -168,6 +168,8 @@ class RandomFiller {
     if (request.directory) request.directory = "/home/" + *request.directory;
   }
   void repair(api::UpdateRequest& request) {
+    if (!request.gpu_memory || request.gpu_memory_limit < request.gpu_memory)
+      request.gpu_memory_limit.reset();
     if (request == api::UpdateRequest()) request.first = true;
   }
 

@@ -16,6 +16,7 @@
 #include "machine/caller.h"
 #include "machine/gpu_manager.h"
 #include "machine/interactive_sessions.h"
+#include "machine/observation.h"
 #include "machine/task_host.h"
 #include "machine/views.h"
 
@@ -36,6 +37,7 @@ class ApiServer final : public StepObserver {
     // Reads the configuration anew and records the change; what it means, or why it was refused.
     std::function<Result<api::PolicySummary>()> reload;
     const Shares* shares = nullptr;
+    const Observation* observation = nullptr;  // null: jobs are managed
   };
   explicit ApiServer(Parts parts);
 
@@ -106,6 +108,7 @@ class ApiServer final : public StepObserver {
   // A checked submission, ready to be recorded.
   struct Submission;
   Result<Submission> prepare_submission(Call& call, bool interactive);
+  Result<void> check_parts(const JobSpec& spec) const;
   void dry_run(Call& call, const Submission& submission);
   void record_submission(Submission submission, std::function<void(JobId)> durable);
   void answer_submitted(Responder responder, JobId job);

@@ -152,8 +152,13 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   } else if (const auto* updated = std::get_if<JobUpdated>(&event.payload)) {
     JobRecord* job = find(updated->job);
     const auto view = live.job(updated->job);
-    if (job != nullptr && view) job->spec = std::make_shared<const JobSpec>(*view->spec);
     if (job != nullptr && !updated->payload_hash.empty()) job->name.clear();  // it comes with the payload
+    if (job != nullptr && view) {
+      job->spec = std::make_shared<const JobSpec>(*view->spec);
+      for (const Start& start : view->tasks) {
+        if (TaskEntry* task = find_task(start.task)) task->slices = start.slices;
+      }
+    }
     touch(updated->job);
   } else if (const auto* requeued = std::get_if<JobRequeued>(&event.payload)) {
     touch(requeued->job);

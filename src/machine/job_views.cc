@@ -50,7 +50,6 @@ api::Tier job_tier(const ViewSource& source, const JobRecord& job) {
 }
 
 std::vector<api::ShareRow> share_rows(const ViewSource& source, const JobRecord& job) {
-  const auto to_mib = [](uint64_t bytes) { return MiB(static_cast<int64_t>((bytes + (1 << 20) - 1) >> 20)); };
   std::vector<api::ShareRow> rows;
   for (const TaskEntry& task : job.tasks) {
     for (const Slice& slice : task.slices) {

@@ -47,6 +47,7 @@ void TaskRunner::on_durable(const JournalRow& row) {
   }
   if (const auto* updated = std::get_if<JobUpdated>(&row.event.payload)) {
     if (updated->time_limit) set_time_limits(updated->job);
+    if (updated->gpu_memory != MiB()) set_gpu_memory(updated->job);
   }
   if (const auto* exited = std::get_if<TaskExited>(&row.event.payload)) forget_when_durable(exited->task);
   if (const auto* failed = std::get_if<TaskStartFailed>(&row.event.payload))
@@ -71,6 +72,18 @@ Duration TaskRunner::time_limit_of(const TaskKey& task, const JobRecord& job) co
   const bool runs = entry != job.tasks.end() && entry->started.is_set();
   const Duration late = (runs ? entry->started : parts_.engine.now()) - job.started;
   return std::max(limit - std::max(late, Duration{}), kSecond);
+}
+
+// Said again when the root side is met anew: there nothing comes of what is so already.
+void TaskRunner::set_gpu_memory(JobId id) {
+  const JobRecord* job = parts_.engine.jobs().find(id);
+  if (job == nullptr || job->spec->task.gpu.kind != SliceKind::fraction) return;
+  for (const TaskEntry& task : job->tasks) {
+    const Live* live = find(task.key);
+    if (live == nullptr || !live->went || live->ended) continue;
+    const auto shares = memory_shares(*job->spec, task.slices, parts_.gpus);
+    if (!shares.empty()) parts_.host.set_gpu_memory(task.key, shares);
+  }
 }
 
 void TaskRunner::send_start(const TaskKey& task) {
@@ -112,16 +125,6 @@ void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& requ
   parts_.host.start(*plan, std::move(client));
 }
 
-namespace {
-
-// What is promised, and what may be used while nobody needs it: never more than the GPU has.
-MemoryShare share_of(const JobSpec& spec, const Slice& slice, const Gpu& gpu) {
-  const MiB most = std::min(spec.task.gpu.memory_limit, gpu.memory_usable);
-  return {gpu.uuid, std::max(slice.memory, most), slice.memory};
-}
-
-}  // namespace
-
 Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
                                          const RequestPointer& request) {
   const JobRecord* job = parts_.engine.jobs().find(task.job);
@@ -155,8 +158,8 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
     const Gpu* gpu = parts_.gpus.find(slice.gpu);
     if (gpu == nullptr) return fail(ErrorCode::unavailable, "its GPU is not in the machine any more");
     plan.gpu_minors.push_back(gpu->minor);
-    if (slice.kind == SliceKind::fraction) plan.memory_shares.push_back(share_of(spec, slice, *gpu));
   }
+  plan.memory_shares = memory_shares(spec, live.slices, parts_.gpus);
   return plan;
 }
 
@@ -180,7 +183,12 @@ void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason, bo
 }
 
 void TaskRunner::try_go(const TaskKey& task, Live& live) {
-  if (!live.prepared || !live.durable || live.went || live.stopping) return;
+  // The root side keeps the word for a task that is still being prepared; whoever shares a GPU is looked at
+  // when it is ready.
+  const bool shares = std::any_of(live.slices.begin(), live.slices.end(),
+                                  [](const Slice& slice) { return slice.kind == SliceKind::fraction; });
+  if (!live.prepared && (shares || !live.sent)) return;
+  if (!live.durable || live.went || live.stopping) return;
   if (!live.may_go) live.may_go = parts_.shares == nullptr || parts_.shares->may_go(task, live.slices);
   if (!live.may_go) return;
   live.went = true;
@@ -208,6 +216,8 @@ void TaskRunner::stop(const TaskKey& task) {
 void TaskRunner::on_prepared(const TaskKey& task) {
   if (Live* live = find(task); live != nullptr && !stale_.contains(task)) {
     live->prepared = true;
+    // Still prepared: a word that came before was not kept, or this crossed it. A shepherd obeys one.
+    live->went = false;
     try_go(task, *live);
   }
 }
@@ -426,6 +436,7 @@ void TaskRunner::reconcile_task(const TaskKey& task, Live& live, const TaskRecor
           job != nullptr && record->time_limit != time_limit_of(task, *job)) {
         parts_.host.set_time_limit(task, time_limit_of(task, *job));
       }
+      set_gpu_memory(task.job);
       if (Live* still = find(task); still != nullptr && still->stopping) stop(task);
       break;
     case TaskRecord::State::start_failed:

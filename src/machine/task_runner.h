@@ -85,6 +85,7 @@ class TaskRunner final : public StepObserver, public TaskListener {
   Result<LaunchPlan> make_plan(const TaskKey& task, const Live& live, const RequestPointer& request);
   void set_time_limits(JobId job);
   Duration time_limit_of(const TaskKey& task, const JobRecord& job) const;
+  void set_gpu_memory(JobId job);
   bool gang_can_meet(const TaskKey& task) const;
   void refuse_start(const TaskKey& task, const std::string& reason, bool retry = false);
   void try_go(const TaskKey& task, Live& live);

@@ -306,7 +306,7 @@ class Checker {
         if (!would_do(*gpu(gpu_id)) || !room.open || room.whole > 0) continue;
         if (room.owners.empty()) ++idle;
         const bool is_alone = room.owners.count(spec_.owner.uid) == room.owners.size();
-        if (request.kind == SliceKind::fraction && (share_ || is_alone))
+        if (request.kind == SliceKind::fraction && (share_ || room.for_all || is_alone))
           available = std::max(available, room.compute);
       }
       if (request.count > 0 && request.kind == SliceKind::whole) available = std::max(available, idle);

@@ -18,7 +18,7 @@ int64_t parts_on(const JobSpec& spec, bool users_share_gpu, const Room::GpuRoom&
   const Need need = need_on(spec, *room.gpu);
   if (!room.open || room.whole > 0 || need.compute == 0) return 0;
   if (spec.task.gpu.kind == SliceKind::whole) return room.owners.empty() ? 1 : 0;
-  if (!users_share_gpu && room.owners.count(spec.owner.uid) != room.owners.size()) return 0;
+  if (!users_share_gpu && !room.for_all && room.owners.count(spec.owner.uid) != room.owners.size()) return 0;
   return std::max<int64_t>(
       std::min(room.compute / need.compute, need.memory == 0 ? kAny : room.memory / need.memory), 0);
 }
@@ -169,6 +169,8 @@ Room::Room(const StateDump& dump, const Counts& counts) {
     GpuRoom room;
     room.gpu = &fact.gpu;
     room.open = takes_work(fact);
+    const auto& shared = dump.policy.users_share_gpus;
+    room.for_all = std::find(shared.begin(), shared.end(), fact.gpu.id) != shared.end();
     room.memory = fact.gpu.memory_usable.count();
     home->second.gpus[fact.gpu.id] = room;
   }

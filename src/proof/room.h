@@ -56,6 +56,7 @@ class Room {
   struct GpuRoom {
     const Gpu* gpu = nullptr;
     bool open = true;
+    bool for_all = false;  // users may share it
     int64_t compute = 1000;
     int64_t memory = 0;
     int whole = 0;                   // holders of all of it

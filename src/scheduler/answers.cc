@@ -78,8 +78,8 @@ std::string strangers_text(const State& state, const Job& job) {
   std::vector<std::string> names;
   for (const GpuRoom* room : usable_gpus(state, job)) {
     const auto slice = slice_on(shape, *room);
-    const bool has_room = room->open && !room->whole && room->compute_free >= slice->compute &&
-                          room->memory_free >= slice->memory;
+    const bool has_room = room->open && !room->whole && !room->for_all &&
+                          room->compute_free >= slice->compute && room->memory_free >= slice->memory;
     if (has_room) names.push_back("GPU " + std::to_string(room->index));
   }
   if (names.empty()) return {};

@@ -224,6 +224,13 @@ void Capacity::set_condition(GpuId id, bool open, bool installed, bool degraded)
   changed(*home, gained);
 }
 
+void Capacity::set_for_all(GpuId id, bool for_all) {
+  const auto home = node_of(id);
+  if (!home || nodes_[*home].gpu(id)->for_all == for_all) return;
+  nodes_[*home].gpu(id)->for_all = for_all;
+  changed(*home, for_all);
+}
+
 const GpuRoom* Capacity::gpu(GpuId id) const {
   const auto home = node_of(id);
   if (!home) return nullptr;

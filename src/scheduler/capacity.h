@@ -61,7 +61,8 @@ struct GpuRoom {
   bool open = true;       // takes new work: healthy enough and not drained
   bool installed = true;  // counts as what the machine has: false once lost or removed
   bool degraded = false;
-  bool whole = false;  // held as a whole
+  bool whole = false;    // held as a whole
+  bool for_all = false;  // fractions of different users may meet here, whatever the policy says elsewhere
   MiB memory_usable;
   MilliGpu compute_free = kWholeGpu;
   MiB memory_free;
@@ -147,6 +148,7 @@ class Capacity {
   // Of a GPU that is there, for whoever adds it without.
   void know_joins(const Gpu& gpu) { joined_gpus_.add(gpu); }
   void set_condition(GpuId gpu, bool open, bool installed, bool degraded);
+  void set_for_all(GpuId gpu, bool for_all);
 
   const GpuRoom* gpu(GpuId id) const;
   const NodeRoom* node(NodeId id) const;

@@ -285,10 +285,14 @@ Result<void> check_fits(const State& state, const JobSpec& spec) {
                   "); ask for fewer or smaller tasks");
 }
 
+Result<void> check_request(const State& state, const JobSpec& spec) {
+  TRY(check_fits(state, spec));
+  return check_limits(state, spec);
+}
+
 Result<void> check_job(const State& state, const JobSpec& spec, const ArraySpec& array) {
   TRY(check_queue(state, spec));
-  TRY(check_fits(state, spec));
-  TRY(check_limits(state, spec));
+  TRY(check_request(state, spec));
   TRY(check_user_and_time(state, spec, std::max<size_t>(array.indices.size(), 1)));
   return check_dependencies(state, spec);
 }

@@ -43,6 +43,7 @@ void add_newer_policy(StateHash& hash, const Policy& policy) {
   add("consolidation moves", policy.consolidation_moves, 0);
   add("only action", static_cast<int64_t>(policy.only_action), 0);
   for (const std::string& level : policy.topology_levels) hash.add(level);
+  for (const GpuId gpu : policy.users_share_gpus) add("users share GPU", gpu.value(), 0);
 }
 
 void add_policy(StateHash& hash, const Policy& policy) {

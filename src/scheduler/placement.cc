@@ -15,7 +15,7 @@ bool gpu_takes(const Shape& shape, const GpuRoom& room, const Slice& slice) {
   if (!room.takes_work()) return false;
   if (shape.kind == SliceKind::whole) return room.is_idle();
   if (room.whole || room.compute_free < slice.compute || room.memory_free < slice.memory) return false;
-  if (shape.share_with_others || room.is_idle()) return true;
+  if (shape.share_with_others || room.is_idle() || room.for_all) return true;
   return room.owners.is_only(shape.uid);
 }
 
@@ -234,7 +234,7 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
 uint64_t Shape::hash() const {
   uint64_t hash =
       mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40 |
-               uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42);
+               uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42 | uint64_t{some_gpus_for_all} << 43);
   for (const int64_t value :
        {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid},
         static_cast<int64_t>(structure), int64_t{gpu_count_max} << 8 | static_cast<int64_t>(topology)}) {
@@ -260,6 +260,7 @@ Shape shape_of(const JobSpec& spec, const Policy& policy) {
     shape.share_with_others = policy.users_share_gpu;
     shape.spread_gpus = policy.gpu_placement == PlacementStrategy::spread;
     if (!policy.users_share_gpu) shape.uid = spec.owner.uid;
+    shape.some_gpus_for_all = !policy.users_share_gpus.empty();
   }
   shape.cpu = spec.task.cpu.count();
   shape.host_memory = spec.task.memory.count();

@@ -133,7 +133,7 @@ class Room {
 
   // Fractions of different users do not meet on a GPU unless the policy says so.
   bool may_join(const GpuRoom& room) const {
-    return shape_.share_with_others || room.is_idle() || room.owners.is_only(shape_.uid);
+    return shape_.share_with_others || room.for_all || room.is_idle() || room.owners.is_only(shape_.uid);
   }
 
   std::set<JobId> holders_of_usable() const {

@@ -305,8 +305,10 @@ struct State {
   void hold(const JobHeld& event);
   void release(const JobReleased& event);
   void update(const JobUpdated& event);
+  void resize(Job& job, const JobUpdated& event);  // resize.cc
   void wait_until_begin(Job& job, Time begin);
   void take_in_policy(const PolicyChanged& event);
+  bool is_for_all(GpuId gpu) const;
   void take_in_machine(const Event& event);
   void refresh_gpu(GpuId gpu);
   void refresh_shapes();

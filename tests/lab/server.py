@@ -222,6 +222,9 @@ class Server:
         found += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")]
         with open("/proc/self/mounts", encoding="utf-8") as file:
             found += [f"mount {line.split()[1]}" for line in file if "/run/tranche/jobs/" in line]
+        for gpu in self.json("root", "gpus")["gpus"]:
+            if gpu["slices"]:  # their memory has gone, and the daemon has yet to see it
+                found.append(f"GPU {gpu['index']} is held by {gpu['slices']}")
         if not self.real_gpus:
             status = json.loads(self.root(BIN + "/tranche-emulator", "status", "--json"))
             for gpu in status["gpus"]:
