@@ -98,7 +98,11 @@ void State::update_ready(Job& job) {
   const bool ready = job.state == JobState::pending && job.begin_passed && !job.doomed &&
                      job.unmet_dependencies == 0 && !job.cancel_requested;
   if (!ready && !may_grow(job)) return stop_waiting(job);
-  if (job.group != 0) return;
+  if (job.group != 0) {
+    // One that ran and wanted more tasks may be back at its beginning, where it wants all of them.
+    if (waiting.group(job.group).key.grows != ready) return;
+    stop_waiting(job);
+  }
   const JobSpec& spec = *job.spec;
   const auto step = next_step_of(*this, job);
   if (step == nullptr && is_structured(spec)) return;
