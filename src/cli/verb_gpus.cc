@@ -43,8 +43,8 @@ std::string free_text(const api::GpuStatus& gpu) {
 std::string holders_text(const api::GpuStatus& gpu) {
   std::string text;
   for (const api::SliceRow& slice : gpu.slices) {
-    text += (text.empty() ? "" : ", ") + std::to_string(slice.job.value()) + " " + slice.user + " " +
-            slice_text(slice);
+    const std::string job = slice.display.empty() ? std::to_string(slice.job.value()) : slice.display;
+    text += (text.empty() ? "" : ", ") + job + " " + slice.user + " " + slice_text(slice);
   }
   // Who uses a GPU without asking is named: the others wait because of it.
   for (const api::GpuProcess& process : gpu.processes) {

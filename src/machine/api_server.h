@@ -15,6 +15,7 @@
 #include "linux/log_throttle.h"
 #include "machine/caller.h"
 #include "machine/gpu_manager.h"
+#include "machine/hook_set.h"
 #include "machine/interactive_sessions.h"
 #include "machine/task_host.h"
 #include "machine/views.h"
@@ -47,6 +48,11 @@ class ApiServer final : public StepObserver {
 
   void on_step(const JournalRow& row) override;
   void on_durable(const JournalRow& row) override;
+
+  // Who can be told of jobs; none until this is called. Outlives this.
+  void set_hooks(const HookSet& hooks) { hooks_ = &hooks; }
+  // Borrowed for the time of one call.
+  ViewSource view_source() const;
 
   // Restored from the journal: which submissions have been answered already.
   void remember(const IdempotencyKey& key, JobId job) { answered_[{key.uid, key.key}] = job; }
@@ -128,7 +134,6 @@ class ApiServer final : public StepObserver {
   void arm_denial_sweep();
   void answer_waiters(JobId job);
   void send_backlog(std::shared_ptr<struct EventFollower> follower);
-  ViewSource view_source() const;
 
   struct Waiter {
     Responder responder;
@@ -137,6 +142,7 @@ class ApiServer final : public StepObserver {
   };
 
   Parts parts_;
+  const HookSet* hooks_ = nullptr;
   Time started_;
   std::map<std::pair<uint32_t, std::string>, JobId> answered_;  // idempotency keys
   // Repeats of submissions that are not durable yet: they are answered when the first one is.

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "codec/sweep.h"
+
 namespace tranche::machine {
 namespace {
 
@@ -55,6 +57,8 @@ std::string requeue_reason(const JobRecord& job, const Requeue& requeue) {
 }
 
 }  // namespace
+
+std::string JobRecord::element_name() const { return api::element_name(name, array_index); }
 
 std::string JobRecord::display() const {
   if (!array.is_set()) return std::to_string(id.value());

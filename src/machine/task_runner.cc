@@ -109,14 +109,15 @@ MemoryShare share_of(const JobSpec& spec, const Slice& slice, const Gpu& gpu) {
 }  // namespace
 
 Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
-                                         const RequestPointer& request) {
+                                         const RequestPointer& submitted) {
   const JobRecord* job = parts_.engine.jobs().find(task.job);
+  const RequestPointer request = request_of_element(submitted, *job);
   const JobSpec& spec = *job->spec;
   const UserRecord* user = parts_.users.find(spec.owner.uid);
   if (user == nullptr) {
     return fail(ErrorCode::not_found, "the user " + spec.owner.user + " does not exist any more");
   }
-  const TaskFacts facts = task_facts(task, *job, user, parts_.gpus, live.slices, request->directory);
+  const TaskFacts facts = task_facts(task, *job, user, parts_.gpus, live.slices, *request);
   LaunchPlan plan;
   plan.task = task;
   plan.owner = spec.owner;
@@ -125,7 +126,7 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
   plan.stdout_path = stdout_path(*request, facts);
   plan.stderr_path = stderr_path(*request, facts);
   plan.arguments =
-      request->script ? script_command(*request->script, job->name, request->script_args) : request->argv;
+      request->script ? script_command(*request->script, facts.name, request->script_args) : request->argv;
   plan.environment = task_environment(request->environment, facts);
   plan.umask = request->umask.value_or(022);
   plan.cpu = std::max(spec.task.cpu, MilliCpu(1000));  // the weight; what was not asked for counts as one

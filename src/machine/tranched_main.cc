@@ -99,6 +99,15 @@ std::unique_ptr<Worker> journal_thread(Reactor& reactor) {
   return std::make_unique<WorkerThread>(reactor, std::move(options));
 }
 
+// A receiver that hangs holds up its own notices only.
+std::unique_ptr<Worker> hook_thread(Reactor& reactor, const std::string& name) {
+  WorkerThread::Options options;
+  options.name = name.substr(0, 15);
+  options.queue_capacity = 16;
+  options.group_size_max = 1;
+  return std::make_unique<WorkerThread>(reactor, std::move(options));
+}
+
 // GPU nodes that are block devices are the emulator's: NVIDIA's driver makes character devices only.
 bool has_emulated_nodes(const DaemonConfig& config) {
   if (config.emulated != EmulatedNodes::automatic) return config.emulated == EmulatedNodes::yes;
@@ -126,7 +135,8 @@ Result<void> serve(const Arguments& arguments) {
   const std::string config_path = arguments.config;
   TRY_ASSIGN(const std::unique_ptr<Daemon> daemon,
              Daemon::create({*reactor, gpus, tasks, users, config, std::move(boot), journal_thread(*reactor),
-                             [config_path] { return read_config(config_path); }, &arbiter}));
+                             [config_path] { return read_config(config_path); }, &arbiter,
+                             [&reactor](const std::string& name) { return hook_thread(*reactor, name); }}));
   TRY_ASSIGN(const std::unique_ptr<HttpServer> server, HttpServer::create(
                                                            *reactor,
                                                            [&](HttpRequest request, Responder responder) {
