@@ -6,6 +6,8 @@
 // name resolves to at that moment. Of the answer only the status counts; its body is bounded and dropped.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <string>
 
 #include "base/result.h"
@@ -28,6 +30,6 @@ struct HttpPost {
 Result<int> http_post(const HttpPost& post);
 
 // Whether an address, as sockaddr, is of this machine, link or a private network. For tests.
-bool is_private_address(const struct sockaddr& address);
+bool is_private_address(const ::sockaddr& address);
 
 }  // namespace tranche

@@ -72,6 +72,13 @@ Result<void> Daemon::recover() {
   api_ = std::make_unique<ApiServer>(ApiServer::Parts{
       parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users, parts_.config,
       [this] { return may_submit(); }, [this] { return reload(); }, shares_.get()});
+  // Without them nobody comes from outside; those on the machine itself need none.
+  if (auto tokens = TokenStore::open(parts_.config.state_dir)) {
+    tokens_ = std::make_unique<TokenStore>(std::move(*tokens));
+    api_->set_tokens(*tokens_);
+  } else {
+    log(LogLevel::error, "tokens_unreadable", {{"error", tokens.error()}});
+  }
   if (parts_.hook_worker) {
     hooks_ = std::make_unique<HookSet>(parts_.reactor, *engine_, parts_.config, parts_.hook_worker,
                                        [this] { return api_->view_source(); });

@@ -76,6 +76,7 @@ class Daemon {
   std::unique_ptr<StrangerWatch> strangers_;
   std::unique_ptr<ApiServer> api_;
   std::unique_ptr<HookSet> hooks_;
+  std::unique_ptr<TokenStore> tokens_;
 };
 
 }  // namespace tranche::machine
