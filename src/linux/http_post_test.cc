@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <thread>
 
 #include "linux/files.h"
@@ -40,7 +41,10 @@ class TinyServer {
   std::string url(const std::string& path = "/hook") const {
     return "http://127.0.0.1:" + std::to_string(port_) + path;
   }
-  std::string last() const { return last_; }
+  std::string last() const {
+    const std::lock_guard lock(mutex_);
+    return last_;
+  }
   int connections() const { return connections_; }
 
  private:
@@ -57,7 +61,10 @@ class TinyServer {
         if (size <= 0) break;
         text.append(block, static_cast<size_t>(size));
       }
-      last_ = text;
+      {
+        const std::lock_guard lock(mutex_);
+        last_ = text;
+      }
       const std::string reply = answer_(text);
       if (reply.empty()) {
         kept.push_back(std::move(client));
@@ -70,6 +77,7 @@ class TinyServer {
   std::function<std::string(const std::string&)> answer_;
   UniqueFd listening_;
   uint16_t port_ = 0;
+  mutable std::mutex mutex_;
   std::string last_;
   std::atomic<int> connections_ = 0;
   std::thread thread_;

@@ -131,17 +131,17 @@ Result<void> shake_hands(SSL* connection, int socket, const TlsServerName& serve
   }
 }
 
-// Bytes on their way in one direction.
-struct Flow {
-  std::array<char, kBlock> bytes{};
-  size_t begin = 0;
-  size_t end = 0;
-  bool is_empty() const { return begin == end; }
-};
-
 }  // namespace
 
 struct TlsConnection::State {
+  // Bytes on their way in one direction.
+  struct Flow {
+    std::array<char, kBlock> bytes{};
+    size_t begin = 0;
+    size_t end = 0;
+    bool is_empty() const { return begin == end; }
+  };
+
   UniqueFd socket;
   Context context{nullptr, &::SSL_CTX_free};
   Connection connection{nullptr, &::SSL_free};

@@ -105,7 +105,7 @@ void Hook::decide(Notice notice, const std::vector<api::NotifyRequest>& wishes) 
   const bool is_named = std::any_of(wishes.begin(), wishes.end(), [&](const api::NotifyRequest& wish) {
     return wish.where == parts_.name;
   });
-  if (!is_named || !is_of_the_whole(parts_.engine.jobs(), notice)) return finish();
+  if (!is_named || !arrays_.is_of_the_whole(parts_.engine.jobs(), notice)) return finish();
   const bool is_asked = std::any_of(wishes.begin(), wishes.end(), [&](const api::NotifyRequest& wish) {
     return wish.where == parts_.name && asks_for(wish.events, notice);
   });

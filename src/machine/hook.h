@@ -87,6 +87,7 @@ class Hook final : public StepObserver {
   // The wishes of the job that was looked up last: an array's elements share theirs.
   std::string wishes_of_;
   std::vector<api::NotifyRequest> wishes_;
+  WholeArrays arrays_;
   uint64_t delivered_ = 0;
   uint64_t given_up_ = 0;
   std::string problem_;

@@ -145,6 +145,35 @@ TEST_F(HookTest, ANewReceiverHearsOfWhatComesAndNotOfThePast) {
   EXPECT_TRUE(tries_.empty());
 }
 
+// An array of `count` whose elements' ends are told in the order of `order`.
+std::vector<JobId> told_of(JobTable& jobs, const std::vector<uint64_t>& order) {
+  WholeArrays arrays;
+  std::vector<JobId> told;
+  for (const uint64_t id : order) {
+    Notice notice;
+    notice.job = JobId(id);
+    if (arrays.is_of_the_whole(jobs, notice)) told.push_back(notice.job);
+  }
+  return told;
+}
+
+TEST_F(HookTest, AnArrayIsToldOfOnceWhateverTheOrderAndTheDelay) {
+  behaviour_.run_time = kMinute;
+  start_daemon();
+  JobSpec spec;
+  spec.owner = {2001, 2001, "user2001"};
+  spec.queue = "default/user2001";
+  spec.time_limit = kHour;
+  spec.payload_hash = "none";
+  engine().record(JobSubmitted{JobId(1), spec, ArraySpec{{1, 2, 3, 4}, 1}}, {});
+  pass(90 * kSecond);
+  EXPECT_TRUE(told_of(engine().jobs(), {1}).empty()) << "three are still to run";
+  pass(10 * kMinute);
+  ASSERT_EQ(engine().jobs().find(JobId(4))->state, JobState::completed);
+  EXPECT_EQ(told_of(engine().jobs(), {1, 2, 3, 4}), (std::vector{JobId(4)})) << "all told after the fact";
+  EXPECT_EQ(told_of(engine().jobs(), {4, 3}), (std::vector{JobId(4)}));
+}
+
 TEST(SignedHeaders, SignTimeAndBody) {
   const HttpHeaders headers = signed_headers("7-job1", "{}", "key", 1'800'000'000);
   const std::string* signature = find_header(headers, "Tranche-Signature");

@@ -31,16 +31,18 @@ const char* event_word(const Notice& notice) {
   return "";
 }
 
-// Elements of the same array have ids that follow one another.
-template <class Visit>
-void for_each_element(const JobTable& jobs, const JobRecord& job, Visit visit) {
-  for (uint64_t i = 0; i < job.array_count; ++i) {
-    if (const JobRecord* element = jobs.find(JobId(job.array.value() + i))) visit(*element);
-  }
-}
-
 bool is_later(const JobRecord& a, const JobRecord& b) {
   return a.ended != b.ended ? a.ended > b.ended : a.id > b.id;
+}
+
+// Whether an element of the job's array had started before it.
+bool had_started_before(const JobTable& jobs, const JobRecord& job) {
+  for (uint64_t i = 0; i < job.array_count; ++i) {
+    const JobRecord* element = jobs.find(JobId(job.array.value() + i));
+    if (element == nullptr || element->id == job.id) continue;
+    if (element->attempt > 1 || (element->started.is_set() && element->started < job.started)) return true;
+  }
+  return false;
 }
 
 std::string end_text(const api::JobSummary& job) {
@@ -99,21 +101,27 @@ bool asks_for(const std::vector<api::NoticeKind>& asked, const Notice& notice) {
   });
 }
 
-bool is_of_the_whole(const JobTable& jobs, Notice& notice) {
+bool WholeArrays::is_of_the_whole(const JobTable& jobs, Notice& notice) {
   const JobRecord* job = jobs.find(notice.job);
   if (job == nullptr || !job->array.is_set()) return job != nullptr;
-  bool is_it = true;
-  for_each_element(jobs, *job, [&](const JobRecord& element) {
-    if (notice.kind == Notice::Kind::kStarted) {
-      const bool was_earlier = element.id != job->id && element.started.is_set() &&
-                               (element.started < job->started || element.attempt > 1);
-      if (was_earlier) is_it = false;
-      return;
-    }
-    if (!is_final(element.state) || (element.id != job->id && is_later(element, *job))) is_it = false;
-    if (element.state != JobState::completed) notice.failed = true;
-  });
-  return is_it;
+  if (known_.size() >= kArraysMax) known_.clear();
+  Known& known = known_[job->array.value()];
+  if (notice.kind == Notice::Kind::kStarted) {
+    if (known.has_started) return false;
+    known.has_started = true;
+    return !had_started_before(jobs, *job);
+  }
+  while (known.ended < job->array_count) {
+    const JobRecord* element = jobs.find(JobId(job->array.value() + known.ended));
+    if (element != nullptr && !is_final(element->state)) return false;
+    ++known.ended;
+    if (element == nullptr) continue;
+    if (element->state != JobState::completed) known.failed = true;
+    const JobRecord* last = jobs.find(known.last);
+    if (last == nullptr || is_later(*element, *last)) known.last = element->id;
+  }
+  notice.failed = known.failed;
+  return known.last == job->id;
 }
 
 std::string notice_json(const ViewSource& source, const Notice& notice) {

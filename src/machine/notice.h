@@ -4,6 +4,7 @@
 // sent at least once.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,22 @@ std::vector<Notice> notices_of(const JournalRow& row);
 bool asks_for(const std::vector<api::NoticeKind>& asked, const Notice& notice);
 
 // Wishes are for an array as a whole: it has started with its first element, and it has ended with its last.
-// Sets `failed` if any element failed. True for a job that is of no array.
-bool is_of_the_whole(const JobTable& jobs, Notice& notice);
+// What was found of an array is remembered, so that all its notices together look at each element about once.
+class WholeArrays {
+ public:
+  // Sets `failed` if any element failed. True for a job that is of no array.
+  bool is_of_the_whole(const JobTable& jobs, Notice& notice);
+
+ private:
+  struct Known {
+    bool has_started = false;
+    uint64_t ended = 0;  // so many elements from the first on have ended, and nothing undoes that
+    JobId last;          // the one that ended last; unset until all have ended
+    bool failed = false;
+  };
+  static constexpr size_t kArraysMax = 10'000;
+  std::map<uint64_t, Known> known_;  // by array
+};
 
 // {"id":...,"event":"job_ended","time":...,"node":...,"job":{...}} with what everybody may see of a job, or
 // {"id":...,"event":"alert","gpu":2,"text":...}.
