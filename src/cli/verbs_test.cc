@@ -391,6 +391,7 @@ TEST(Verbs, GpusNamesWhoDoesNotAsk) {
     gpu.type = "t4";
     gpu.memory_total = MiB(16384);
     gpu.slices = {{.job = JobId(7),
+                   .display = "7",
                    .user = "ada",
                    .kind = SliceKind::fraction,
                    .compute = MilliGpu(500),

@@ -25,11 +25,6 @@ std::optional<Caller> ApiServer::authenticate(const HttpRequest& request, Respon
     responder.respond(Error(ErrorCode::denied, "who you are is known on the Unix socket only"));
     return std::nullopt;
   }
-  if (!failed_logins_.has(address, now)) {
-    responder.respond(
-        Error(ErrorCode::over_limit, "too many wrong tokens came from your address: wait a minute"));
-    return std::nullopt;
-  }
   const std::string* header = request.header("Authorization");
   const bool is_bearer = header != nullptr && header->starts_with(kBearer);
   const api::TokenRow* token = is_bearer ? tokens_->find(std::string_view(*header).substr(kBearer.size()),
@@ -37,7 +32,12 @@ std::optional<Caller> ApiServer::authenticate(const HttpRequest& request, Respon
                                          : nullptr;
   const UserRecord* user = token == nullptr ? nullptr : parts_.users.find(token->uid);
   if (user == nullptr || user->name != token->user) {
-    failed_logins_.take(address, now);
+    // Who holds a good token is let in, whatever others of the same address try.
+    if (!failed_logins_.take(address, now)) {
+      responder.respond(
+          Error(ErrorCode::over_limit, "too many wrong tokens came from your address: wait a minute"));
+      return std::nullopt;
+    }
     log(LogLevel::notice, "token_refused", {{"address", request.peer.address}});
     responder.respond(
         unauthorised("a valid token is needed: make one with `tranche token create` on the server, and "

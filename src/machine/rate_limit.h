@@ -29,13 +29,6 @@ class RateLimit {
     ++bucket.used;
     return true;
   }
-  // Whether take() would succeed.
-  bool has(int64_t key, Duration now) {
-    const auto found = buckets_.find(key);
-    if (found == buckets_.end()) return true;
-    refill(found->second, now);
-    return found->second.used < burst_;
-  }
 
   static constexpr size_t kKeysMax = 10'000;
 

@@ -108,7 +108,6 @@ TEST(RateLimit, FillsEvenlyAndForgetsNobodyWhoHasUsedIt) {
   RateLimit limit(3, kSecond);
   EXPECT_TRUE(limit.take(1, {}) && limit.take(1, {}) && limit.take(1, {}));
   EXPECT_FALSE(limit.take(1, {}));
-  EXPECT_FALSE(limit.has(1, {}));
   EXPECT_TRUE(limit.take(2, {})) << "another's bucket";
   EXPECT_TRUE(limit.take(1, kSecond));
   EXPECT_FALSE(limit.take(1, kSecond + 999 * kMillisecond));

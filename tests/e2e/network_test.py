@@ -101,22 +101,22 @@ class Network(scenario.Scenario):
         short = self.token("alice", "--lifetime", "1s")
         wait_until(lambda: self.ask(short).status == 401, 10, "the end of its life")
         for wrong in (revoked, short, "", "x" * 5000, revoked.replace("tranche_", "")):
-            for path in ("/v1/jobs", "/v1/no-such-route", "/"):
+            for path in ("/v1/jobs", "/v1/no-such-route"):
                 reply = self.ask(wrong, path=path)
                 self.assertEqual(reply.status, 401, reply)
                 self.assertEqual(reply.headers["Content-Type"], "application/problem+json")
                 self.assertEqual(reply.headers["WWW-Authenticate"], "Bearer")
                 self.assertEqual(reply.json["status"], 401)
-            time.sleep(4)  # the address's bucket of wrong tokens: see the next test
         with contextlib.closing(self.connection()) as connection:
             connection.request("GET", "/v1/jobs")
             self.assertEqual(connection.getresponse().status, 401)
 
     def test_z_guessing_is_slow(self):
+        token = self.token()
         statuses = [self.ask("tranche_1_" + "1" * 64).status for _ in range(30)]
         self.assertEqual(statuses[0], 401)
         self.assertIn(429, statuses)
-        wait_until(lambda: self.ask(self.token()).status == 200, 30, "the address may come again")
+        self.assertEqual(self.ask(token).status, 200, "who holds a good one comes in all the same")
 
     def test_secrets_are_not_kept(self):
         token = self.token()
@@ -211,6 +211,7 @@ class Network(scenario.Scenario):
 
     def test_ten_thousand_connections_are_bounded(self):
         """One address gets its share; the socket on the machine is not touched by it."""
+        token = self.token()
         opened = 0
         kept = []
         with contextlib.ExitStack() as stack:
@@ -231,7 +232,12 @@ class Network(scenario.Scenario):
             self.assertLessEqual(held, 64, "connections of one address")
             self.assertEqual(scenario.request("alice", "GET", "/v1/status").status, 200)
         print(f"{opened} of 10,000 connections were tried, {held} held at a time")
-        wait_until(lambda: self.ask(self.token()).status == 200, 30, "the port is free again")
+        wait_until(lambda: self.comes_in(token), 30, "the port is free again")
+
+    def comes_in(self, token):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.ask(token).status == 200
+        return False
 
     def connections_of_daemon(self):
         inodes = set()
