@@ -13,10 +13,19 @@ using tranche::Result;
 using tranche::bench::Setting;
 
 constexpr std::pair<std::string_view, Result<void> (*)(const Setting&)> kFigures[] = {
-    {"request", tranche::bench::measure_request},   {"submit", tranche::bench::measure_submit},
-    {"noop", tranche::bench::measure_noop},         {"held", tranche::bench::measure_held},
-    {"list", tranche::bench::measure_list},         {"tsp-submit", tranche::bench::measure_tsp_submit},
-    {"tsp-noop", tranche::bench::measure_tsp_noop}, {"disk", tranche::bench::measure_disk},
+    {"request", tranche::bench::measure_request},
+    {"submit", tranche::bench::measure_submit},
+    {"noop", tranche::bench::measure_noop},
+    {"held", tranche::bench::measure_held},
+    {"held-by-commands", tranche::bench::measure_held_by_commands},
+    {"list", tranche::bench::measure_list},
+    {"tsp-submit", tranche::bench::measure_tsp_submit},
+    {"tsp-noop", tranche::bench::measure_tsp_noop},
+    {"disk", tranche::bench::measure_disk},
+    {"slurm-submit", tranche::bench::measure_slurm_submit},
+    {"slurm-run", tranche::bench::measure_slurm_run},
+    {"slurm-noop", tranche::bench::measure_slurm_noop},
+    {"slurm-held", tranche::bench::measure_slurm_held},
 };
 
 int usage() {

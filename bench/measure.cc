@@ -7,10 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "base/json_writer.h"
 #include "base/random.h"
@@ -117,6 +121,26 @@ Result<Ended> run_command(const std::vector<std::string>& words) {
     return fail(ErrorCode::internal, words[0] + " failed; its message is above");
   }
   return ended;
+}
+
+Result<void> run_many(size_t count, size_t at_once, const std::vector<std::string>& words) {
+  std::atomic<int64_t> left = static_cast<int64_t>(count);
+  std::mutex mutex;
+  std::optional<Error> trouble;
+  const auto work = [&] {
+    while (left.fetch_sub(1) > 0) {
+      const Result<Ended> ended = run_command(words);
+      if (ended) continue;
+      const std::lock_guard lock(mutex);
+      if (!trouble) trouble = ended.error().clone();
+      left = 0;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < at_once; ++i) threads.emplace_back(work);
+  for (std::thread& thread : threads) thread.join();
+  if (trouble) return fail(std::move(*trouble));
+  return {};
 }
 
 Result<int64_t> to_number(std::string_view text, std::string_view what) {

@@ -47,6 +47,9 @@ struct Ended {
 // Runs a command to its end. Standard input is empty; another exit code than 0 is an error.
 Result<Ended> run_command(const std::vector<std::string>& words);
 
+// Runs the command `count` times, `at_once` at a time: each starts its next when its last has ended.
+Result<void> run_many(size_t count, size_t at_once, const std::vector<std::string>& words);
+
 // The number in `text`, spaces around it allowed.
 Result<int64_t> to_number(std::string_view text, std::string_view what);
 

@@ -1,6 +1,6 @@
 // bench-scheduler-scale: how fast the pure scheduler decides on large clusters, on one core.
 //
-//   bench-scheduler-scale mixed NODES PENDING ROUNDS   a mixed load in steady state, nodes of 8 GPUs; then
+//   bench-scheduler-scale mixed NODES PENDING ROUNDS CLAIMS   a mixed load in steady state, nodes of 8 GPUs; then
 //                                                      one department claims its quota from the others
 //   bench-scheduler-scale fixtures NODES...            the fixtures F1 to F4 of large clusters
 //   bench-scheduler-scale --quick                      a small one of each
@@ -230,7 +230,7 @@ void claim_quota(Cluster& cluster, Random& random, size_t jobs) {
   print_spans("steps that take from others", cluster.reclaim_spans);
 }
 
-void run_mixed(uint32_t nodes, size_t pending, size_t rounds) {
+void run_mixed(uint32_t nodes, size_t pending, size_t rounds, size_t claims) {
   Random random(7);
   Cluster cluster(mixed_policy(nodes));
   cluster.add_nodes(nodes);
@@ -276,7 +276,7 @@ void run_mixed(uint32_t nodes, size_t pending, size_t rounds) {
   const auto size = cluster.scheduler.size();
   std::printf("bytes a live job %zu, bytes a node %zu\n", size.jobs_bytes / std::max<size_t>(live, 1),
               size.nodes_bytes / std::max<size_t>(nodes, 1));
-  claim_quota(cluster, random, std::min<size_t>(rounds / 10 + 1, 200));
+  if (claims > 0) claim_quota(cluster, random, claims);
 }
 // --- the fixtures -----------------------------------------------------------------------------------------
 Policy two_queues(int64_t first_milli, int64_t second_milli) {
@@ -388,7 +388,7 @@ void run_fixtures(uint32_t nodes) {
 int main(int count, char** words) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (count > 1 && std::strcmp(words[1], "--quick") == 0) {
-    tranche::bench::run_mixed(50, 1000, 300);
+    tranche::bench::run_mixed(50, 1000, 300, 30);
     tranche::bench::run_fixtures(20);
     return 0;
   }
@@ -396,14 +396,14 @@ int main(int count, char** words) {
     return count > at ? static_cast<uint32_t>(std::strtoul(words[at], nullptr, 10)) : otherwise;
   };
   if (count > 1 && std::strcmp(words[1], "mixed") == 0) {
-    tranche::bench::run_mixed(std::max(number(2, 10'000), 1u), number(3, 100'000), number(4, 20'000));
+    tranche::bench::run_mixed(std::max(number(2, 10'000), 1u), number(3, 100'000), number(4, 20'000), number(5, 200));
     return 0;
   }
   if (count > 2 && std::strcmp(words[1], "fixtures") == 0) {
     for (int i = 2; i < count; ++i) tranche::bench::run_fixtures(std::max(number(i, 100), 20u));
     return 0;
   }
-  std::fputs("usage: bench-scheduler-scale mixed [NODES [PENDING [ROUNDS]]] | fixtures NODES... | --quick\n",
+  std::fputs("usage: bench-scheduler-scale mixed [NODES [PENDING [ROUNDS [CLAIMS]]]] | fixtures NODES... | --quick\n",
              stderr);
   return 2;
 }

@@ -146,4 +146,13 @@ Result<void> measure_list(const Setting& setting) {
   return {};
 }
 
+Result<void> measure_held_by_commands(const Setting& setting) {
+  const int64_t began = monotonic_ns();
+  TRY(run_many(setting.count, setting.connections,
+               {setting.bin + "/tranche", "submit", "--parsable", "--hold", "-G", "1", "-o", "/dev/null",
+                "--", "/bin/true"}));
+  print_rate("held by commands", setting.count, monotonic_ns() - began);
+  return {};
+}
+
 }  // namespace tranche::bench

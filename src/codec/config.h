@@ -104,6 +104,7 @@ struct DaemonConfig {
   std::vector<std::string> operator_users;  // root always is one
   LogThreshold log_level = LogThreshold::info;
   MiB journal_ballast{64};              // given up when the disk fills
+  uint32_t snapshot_rows = 10'000;      // of the journal, between two snapshots; 0: none are taken
   uint32_t task_processes_max = 16384;  // processes and threads that one task may have at a time
   // [driver]
   std::string library_dir;  // "" is found; may hold the emulator's libraries

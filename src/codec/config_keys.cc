@@ -327,6 +327,7 @@ constexpr Key<DaemonConfig> kDaemonKeys[] = {
     {"operator_users", "list", "[]", take_names<&DaemonConfig::operator_users>},
     {"log_level", "choice", "\"info\"", take_log_level},
     {"journal_ballast", "size", "\"64M\"", take_size<&DaemonConfig::journal_ballast>},
+    {"snapshot_rows", "number", "10000", take_integer<&DaemonConfig::snapshot_rows, 0, 1'000'000'000>},
     {"task_processes_max", "number", "16384",
      take_integer<&DaemonConfig::task_processes_max, 16, kProcessesMax>},
 };

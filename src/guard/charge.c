@@ -35,6 +35,14 @@ static uint64_t pages_of(uint64_t bytes) { return (bytes + BLOCK_PAGE - 1) / BLO
 static void add(uint64_t* value, uint64_t bytes) { __atomic_fetch_add(value, bytes, __ATOMIC_ACQ_REL); }
 static void subtract(uint64_t* value, uint64_t bytes) { __atomic_fetch_sub(value, bytes, __ATOMIC_ACQ_REL); }
 
+// Pages that blocks may share with what is measured: the page's cost is in one of the two, and goes over to
+// the other when its owner there goes. Addresses of variables are known; those of arrays are not, so with
+// small ones any page may be shared. Never forgotten: a page too many costs a question to the management
+// library when its use changes.
+enum { MOST_SHARED_PAGES = 64 };
+static uint64_t shared_pages[MOST_SHARED_PAGES];
+static uint32_t shared_page_count;  // MOST_SHARED_PAGES: any page
+
 static void begin_activity(int gpu) { add(&accounts[gpu].activity, 1); }
 static void end_activity(int gpu) { add(&accounts[gpu].activity, (UINT64_C(1) << 32) - 1); }
 
@@ -43,7 +51,9 @@ static void reset_after_fork(void) {
   pools_forget_all();
   graphs_forget_all();
   virtual_forget_all();
+  code_forget_all();
   for (int i = 0; i < TRANCHE_GUARD_MAX_GPUS; ++i) accounts[i] = (struct Account){0};
+  shared_page_count = 0;
   inside = 0;
   const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
   measuring = fresh;
@@ -51,10 +61,38 @@ static void reset_after_fork(void) {
 
 __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(0, 0, reset_after_fork); }
 
+void measured_anywhere(void) { __atomic_store_n(&shared_page_count, MOST_SHARED_PAGES, __ATOMIC_RELEASE); }
+
+void measured_at(CUdeviceptr address, uint64_t bytes) {
+  for (uint64_t page = address / BLOCK_PAGE; bytes != 0 && page <= (address + bytes - 1) / BLOCK_PAGE;
+       ++page) {
+    const uint32_t count = shared_page_count;
+    uint32_t i = 0;
+    while (i < count && i < MOST_SHARED_PAGES && shared_pages[i] != page) ++i;
+    if (i < count || count == MOST_SHARED_PAGES) continue;
+    shared_pages[count] = page;
+    __atomic_store_n(&shared_page_count, count + 1, __ATOMIC_RELEASE);
+  }
+}
+
+// Whether a small block's pages may hold something measured too.
+static bool is_shared(CUdeviceptr address, uint64_t bytes) {
+  const uint32_t count = __atomic_load_n(&shared_page_count, __ATOMIC_ACQUIRE);
+  if (count == 0 || bytes >= BLOCK_PAGE) return false;
+  if (count == MOST_SHARED_PAGES) return true;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (shared_pages[i] >= address / BLOCK_PAGE && shared_pages[i] <= (address + bytes - 1) / BLOCK_PAGE)
+      return true;
+  }
+  return false;
+}
+
 static bool take(int gpu, uint64_t bytes) {
   if (lease_take(gpu, bytes)) return true;
   return gpu >= 0 && relieve(gpu) && lease_take(gpu, bytes);
 }
+
+static void settle_shared(int gpu, uint64_t cost);
 
 // --- blocks
 // -------------------------------------------------------------------------------------------------
@@ -125,6 +163,7 @@ CUresult charge_end(struct Charge* charge, CUresult result, CUdeviceptr address,
   }
   --inside;
   end_activity(charge->gpu);
+  if (charge->cost != 0 && kind == BLOCK_DEVICE && is_shared(address, bytes)) settle_shared(charge->gpu, 0);
   return result;
 }
 
@@ -137,18 +176,21 @@ bool release_begin(CUdeviceptr address, struct Block* block) {
 
 uint64_t release_end(const struct Block* block, CUresult result) {
   uint64_t cost = 0;
+  bool shared = false;
   if (result != CUDA_SUCCESS) {
     blocks_insert(block);  // it is still there
   } else {
     const bool managed = block->kind == BLOCK_MANAGED;
     if (block->kind != BLOCK_POOL) cost = managed ? pages_of(block->bytes) * BLOCK_PAGE : cost_of_exit(block);
     if (cost != 0) {
+      shared = inside == 1 && block->kind == BLOCK_DEVICE && is_shared(block->address, block->bytes);
       subtract(managed ? &accounts[block->gpu].managed : &accounts[block->gpu].blocks, cost);
-      lease_give_back(block->gpu, cost);
+      if (!shared) lease_give_back(block->gpu, cost);
     }
   }
   --inside;
   end_activity(block->gpu);
+  if (shared) settle_shared(block->gpu, cost);
   return cost;
 }
 
@@ -191,6 +233,9 @@ static void leave_measured(void) {
   pthread_mutex_unlock(&measuring);
 }
 
+// In `blocks`, and not with the driver: not yet, or not any more.
+static uint64_t charged_beyond(int gpu) { return graphs_early(gpu) + pools_late(gpu); }
+
 // What the driver says we hold less blocks, at a moment when no call was under way: what was measured, and
 // managed memory as far as the driver counts it. False: not known.
 static bool read_beside(int gpu, uint64_t* beside) {
@@ -198,15 +243,15 @@ static bool read_beside(int gpu, uint64_t* beside) {
   for (int tries = 0; tries < MEASURE_TRIES; ++tries) {
     const uint64_t before = __atomic_load_n(&account->activity, __ATOMIC_ACQUIRE);
     const uint64_t blocks = __atomic_load_n(&account->blocks, __ATOMIC_ACQUIRE);
-    const uint64_t early = graphs_early(gpu);
+    const uint64_t beyond = charged_beyond(gpu);
     if ((uint32_t)before == 0) {
       uint64_t held = 0;
       const enum OwnMemory answer = own_memory(gpu, &held);
       if (answer == OWN_MEMORY_UNKNOWN || (answer == OWN_MEMORY_NONE && !account->seen)) return false;
       if (answer == OWN_MEMORY_KNOWN) account->seen = true;
-      if (__atomic_load_n(&account->activity, __ATOMIC_ACQUIRE) == before && graphs_early(gpu) == early &&
+      if (__atomic_load_n(&account->activity, __ATOMIC_ACQUIRE) == before && charged_beyond(gpu) == beyond &&
           __atomic_load_n(&account->blocks, __ATOMIC_ACQUIRE) == blocks) {
-        *beside = held + early > blocks ? held + early - blocks : 0;
+        *beside = held + beyond > blocks ? held + beyond - blocks : 0;
         return true;
       }
     }
@@ -291,6 +336,22 @@ void measured_settle(int gpu, bool seldom) {
       overhead = account->overhead + take_what_is_left(gpu, overhead - account->overhead);
     }
     account->overhead = overhead;
+  }
+  leave_measured();
+}
+
+// A page that is shared with what is measured came to the blocks, or (`cost`, still held) left them: whose it
+// is now, the driver's figure tells.
+static void settle_shared(int gpu, uint64_t cost) {
+  struct Account* account = &accounts[gpu];
+  pthread_mutex_lock(&measuring);
+  ++inside;
+  uint64_t beside = 0;
+  const uint64_t held = account->overhead + cost;
+  account->overhead = read_beside(gpu, &beside) ? overhead_within(gpu, held, beside) : account->overhead;
+  if (account->overhead < held) lease_give_back(gpu, held - account->overhead);
+  if (account->overhead > held) {
+    account->overhead = held + take_what_is_left(gpu, account->overhead - held);
   }
   leave_measured();
 }

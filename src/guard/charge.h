@@ -56,6 +56,9 @@ bool measured_end(struct Measured* measured, bool called);
 // Charges what came since without a call of ours: code is loaded at its first launch. When there is not so
 // much left, all that is left. At most every 100 ms when `seldom`.
 void measured_settle(int gpu, bool seldom);
+// What was measured lies there, or may lie anywhere, in less than a page: small blocks may share its pages.
+void measured_at(CUdeviceptr address, uint64_t bytes);
+void measured_anywhere(void);
 // What was measured beside blocks.
 uint64_t measured_overhead(int gpu);
 // A context is gone: blocks that the driver does not know any more are too.

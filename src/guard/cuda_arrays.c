@@ -49,8 +49,10 @@ static uint64_t estimate(const CUDA_ARRAY3D_DESCRIPTOR* array, unsigned levels) 
 }
 
 #define CREATE(array, bytes, undo, call)                                                        \
+  const uint64_t size = bytes;                                                                  \
   struct Measured measured;                                                                     \
-  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), bytes);            \
+  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), size);             \
+  if (size <= BLOCK_PAGE) measured_anywhere();                                                  \
   if (begun != CUDA_SUCCESS) return begun;                                                      \
   const CUresult result = call;                                                                 \
   if (measured_end(&measured, result == CUDA_SUCCESS) || result != CUDA_SUCCESS) return result; \

@@ -1,4 +1,4 @@
-// Contexts, and code in them: what they take is the driver's secret, so it is measured.
+// Contexts: what they take is the driver's secret, so it is measured.
 #include "guard/charge.h"
 #include "guard/cuda_wrappers.h"
 #include "guard/devices.h"
@@ -8,8 +8,6 @@
 // A context of a GPU that nobody has measured yet: this much is held for it, or the whole limit. With less in
 // hand a context could take more than there is.
 static const uint64_t kLargestContext = UINT64_C(1) << 30;
-// What a module or library takes while nobody has seen it; measured right after.
-static const uint64_t kModuleEstimate = UINT64_C(4) << 20;
 
 static CUresult begin_context(struct Measured* measured, int gpu, uint64_t* before) {
   *before = gpu < 0 ? 0 : measured_overhead(gpu);
@@ -95,7 +93,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   const int gpu = gpu_of_it;                                                     \
   if (gpu < 0 || measured_begin(&measured, gpu, 0) != CUDA_SUCCESS) return call; \
   const CUresult result = call;                                                  \
-  if (measured.counted && result == CUDA_SUCCESS) sweep_blocks(gpu);             \
+  if (measured.counted && result == CUDA_SUCCESS) {                              \
+    sweep_blocks(gpu);                                                           \
+    code_forget_all();                                                           \
+  }                                                                              \
   measured_end(&measured, result == CUDA_SUCCESS);                               \
   return result
 
@@ -189,77 +190,4 @@ CUresult cuCtxSetLimit(int limit, size_t value) {
   real(limit, before);
   measured_settle(gpu, false);
   return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-// --- modules and libraries
-// ------------------------------------------------------------------------------------
-
-#define LOAD(handle, undo, call)                                                                \
-  struct Measured measured;                                                                     \
-  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), kModuleEstimate);  \
-  if (begun != CUDA_SUCCESS) return begun;                                                      \
-  const CUresult result = call;                                                                 \
-  if (measured_end(&measured, result == CUDA_SUCCESS) || result != CUDA_SUCCESS) return result; \
-  undo(*handle);                                                                                \
-  return CUDA_ERROR_OUT_OF_MEMORY
-
-CUresult cuModuleLoad(CUmodule* module, const char* file) {
-  REAL(cuModuleLoad)
-  LOAD(module, cuModuleUnload, real(module, file));
-}
-CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-  REAL(cuModuleLoadData)
-  LOAD(module, cuModuleUnload, real(module, image));
-}
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, void* options,
-                            void* values) {
-  REAL(cuModuleLoadDataEx)
-  LOAD(module, cuModuleUnload, real(module, image, count, options, values));
-}
-CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
-  REAL(cuModuleLoadFatBinary)
-  LOAD(module, cuModuleUnload, real(module, image));
-}
-CUresult cuLibraryLoadData(CUlibrary* library, const void* code, void* jit, void* jit_values,
-                           unsigned jit_count, void* options, void* values, unsigned count) {
-  REAL(cuLibraryLoadData)
-  LOAD(library, cuLibraryUnload, real(library, code, jit, jit_values, jit_count, options, values, count));
-}
-CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* file, void* jit, void* jit_values,
-                               unsigned jit_count, void* options, void* values, unsigned count) {
-  REAL(cuLibraryLoadFromFile)
-  LOAD(library, cuLibraryUnload, real(library, file, jit, jit_values, jit_count, options, values, count));
-}
-
-// Lazily loaded code takes its memory at first use.
-#define FIRST_USE(call)                                                          \
-  struct Measured measured;                                                      \
-  const CUresult begun = measured_begin(&measured, gpu_of_current_context(), 0); \
-  if (begun != CUDA_SUCCESS) return begun;                                       \
-  const CUresult result = call;                                                  \
-  return measured_end(&measured, result == CUDA_SUCCESS) ? result : CUDA_ERROR_OUT_OF_MEMORY
-
-CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
-  REAL(cuModuleGetGlobal_v2)
-  FIRST_USE(real(address, bytes, module, name));
-}
-CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-  REAL(cuLibraryGetGlobal)
-  FIRST_USE(real(address, bytes, library, name));
-}
-
-#define UNLOAD(call)                                                                       \
-  struct Measured measured;                                                                \
-  if (measured_begin(&measured, gpu_of_current_context(), 0) != CUDA_SUCCESS) return call; \
-  const CUresult result = call;                                                            \
-  measured_end(&measured, result == CUDA_SUCCESS);                                         \
-  return result
-
-CUresult cuModuleUnload(CUmodule module) {
-  REAL(cuModuleUnload)
-  UNLOAD(real(module));
-}
-CUresult cuLibraryUnload(CUlibrary library) {
-  REAL(cuLibraryUnload)
-  UNLOAD(real(library));
 }

@@ -1,6 +1,6 @@
 // Graphs that allocate: what their nodes will take is read from the graph when it is instantiated, and
-// refused there, not at a launch. The driver keeps graph memory for the device when an executable graph is
-// gone; what it keeps is charged until it is trimmed.
+// refused there, not at a launch. Memory of graphs that is still allocated when they are gone, or that the
+// driver keeps of it, is charged until it is freed and trimmed.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +106,17 @@ static bool settle_all(void) {
   return good;
 }
 
+// What an executable graph has reserved stays with the device when it is gone, and whether another one can
+// use it is the driver's secret: what nobody is known to need goes back, or the next launch could take more
+// than is charged.
+static void spare_kept(const struct Executable* gone) {
+  CUresult (*trim)(CUdevice) = 0;
+  *(void**)&trim = real_cuda("cuDeviceGraphMemTrim");
+  for (int gpu = 0; gpu < TRANCHE_GUARD_MAX_GPUS && trim != 0; ++gpu) {
+    if (gone->needs[gpu] != 0 && device_of_gpu(gpu) >= 0) trim(device_of_gpu(gpu));
+  }
+}
+
 static void remove_executable(const struct Executable* executable) {
   struct Executable** place = &executables;
   while (*place != 0 && *place != executable) place = &(*place)->next;
@@ -190,6 +201,7 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
   while (executable != 0 && executable->handle != handle) executable = executable->next;
   if (result == CUDA_SUCCESS && executable != 0) {
     remove_executable(executable);
+    spare_kept(executable);
     settle_all();
     free(executable);
   }

@@ -176,3 +176,33 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (result == CUDA_SUCCESS) pools_gone(pool);
   return result;
 }
+
+// --- synchronisation
+// ---------------------------------------------------------------------------------------------
+
+// Pools give back what is over their threshold at the next synchronisation.
+#define SYNCHRONIZE(call)             \
+  const CUresult result = call;       \
+  pools_settle_all(POOLS_OF_ANY_GPU); \
+  return result
+
+CUresult cuCtxSynchronize(void) {
+  REAL(cuCtxSynchronize)
+  SYNCHRONIZE(real());
+}
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+  REAL(cuCtxSynchronize_v2)
+  SYNCHRONIZE(real(context));
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+  REAL(cuStreamSynchronize)
+  SYNCHRONIZE(real(stream));
+}
+CUresult cuStreamSynchronize_ptsz(CUstream stream) {
+  REAL(cuStreamSynchronize_ptsz)
+  SYNCHRONIZE(real(stream));
+}
+CUresult cuEventSynchronize(CUevent event) {
+  REAL(cuEventSynchronize)
+  SYNCHRONIZE(real(event));
+}

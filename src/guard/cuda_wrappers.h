@@ -71,6 +71,19 @@ GUARD_EXPORT CUresult cuLibraryUnload(CUlibrary library);
 GUARD_EXPORT CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library,
                                          const char* name);
 
+GUARD_EXPORT CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library);
+GUARD_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name);
+GUARD_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned room, CUmodule module);
+GUARD_EXPORT CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel);
+GUARD_EXPORT CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name);
+GUARD_EXPORT CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned room, CUlibrary library);
+
+GUARD_EXPORT CUresult cuCtxSynchronize(void);
+GUARD_EXPORT CUresult cuCtxSynchronize_v2(CUcontext context);
+GUARD_EXPORT CUresult cuStreamSynchronize(CUstream stream);
+GUARD_EXPORT CUresult cuStreamSynchronize_ptsz(CUstream stream);
+GUARD_EXPORT CUresult cuEventSynchronize(CUevent event);
+
 GUARD_EXPORT CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total);
 GUARD_EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device);
 
@@ -102,4 +115,6 @@ GUARD_EXPORT CUresult cuGreenCtxCreate(void** context, void* resources, CUdevice
 // Bytes that are charged for graphs and that the driver has not taken yet.
 uint64_t graphs_early(int gpu);
 void graphs_forget_all(void);
+// Which functions were loaded.
+void code_forget_all(void);
 void virtual_forget_all(void);

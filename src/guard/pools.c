@@ -14,6 +14,7 @@ static struct Pool {
   int gpu;
   uint64_t charged;
 } pools[MOST_POOLS];
+static uint32_t used_places;  // none beyond it was ever used; without pools nothing is to be looked at
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 uint32_t pools_place_of(CUmemoryPool handle, int gpu) {
@@ -28,6 +29,7 @@ uint32_t pools_place_of(CUmemoryPool handle, int gpu) {
   if (found == 0 && free_place != 0) {
     pools[free_place - 1] = (struct Pool){.handle = handle, .gpu = gpu};
     found = free_place;
+    if (found > used_places) __atomic_store_n(&used_places, found, __ATOMIC_RELEASE);
   }
   pthread_mutex_unlock(&mutex);
   return found;
@@ -88,16 +90,31 @@ bool pools_settle(uint32_t place, uint64_t held) {
 }
 
 void pools_settle_all(int gpu) {
+  if (__atomic_load_n(&used_places, __ATOMIC_ACQUIRE) == 0) return;
   pthread_mutex_lock(&mutex);
-  for (int i = 0; i < MOST_POOLS; ++i) {
-    if (pools[i].handle != 0 && pools[i].gpu == gpu) settle(&pools[i], 0);
+  for (uint32_t i = 0; i < used_places; ++i) {
+    if (pools[i].handle != 0 && (pools[i].gpu == gpu || gpu == POOLS_OF_ANY_GPU)) settle(&pools[i], 0);
   }
   pthread_mutex_unlock(&mutex);
 }
 
+uint64_t pools_late(int gpu) {
+  if (__atomic_load_n(&used_places, __ATOMIC_ACQUIRE) == 0) return 0;
+  uint64_t bytes = 0;
+  pthread_mutex_lock(&mutex);
+  for (uint32_t i = 0; i < used_places; ++i) {
+    uint64_t reserved = 0;
+    if (pools[i].handle == 0 || pools[i].gpu != gpu) continue;
+    if (!attribute_of(pools[i].handle, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved)) continue;
+    if (reserved < pools[i].charged) bytes += pools[i].charged - reserved;
+  }
+  pthread_mutex_unlock(&mutex);
+  return bytes;
+}
+
 void pools_gone(CUmemoryPool handle) {
   pthread_mutex_lock(&mutex);
-  for (int i = 0; i < MOST_POOLS; ++i) {
+  for (uint32_t i = 0; i < used_places; ++i) {
     if (pools[i].handle != handle || handle == 0) continue;
     charge_less(pools[i].gpu, pools[i].charged);
     pools[i] = (struct Pool){0};
@@ -110,7 +127,7 @@ bool pools_trim(int gpu) {
   if (trim == 0) *(void**)&trim = real_cuda("cuMemPoolTrimTo");
   bool came_back = false;
   pthread_mutex_lock(&mutex);
-  for (int i = 0; i < MOST_POOLS && trim != 0; ++i) {
+  for (uint32_t i = 0; i < used_places && trim != 0; ++i) {
     if (pools[i].handle == 0 || pools[i].gpu != gpu || pools[i].charged == 0) continue;
     const uint64_t before = pools[i].charged;
     trim(pools[i].handle, 0);
@@ -123,6 +140,7 @@ bool pools_trim(int gpu) {
 
 void pools_forget_all(void) {
   memset(pools, 0, sizeof pools);
+  used_places = 0;
   const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
   mutex = fresh;
 }

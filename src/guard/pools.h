@@ -18,7 +18,11 @@ bool pools_have_room(uint32_t place, uint64_t bytes);
 // Reads the pool's reserve and charges it, first from `held`, which was charged for it before; the rest of
 // that goes back. False: there is no room for what it has reserved.
 bool pools_settle(uint32_t place, uint64_t held);
+enum { POOLS_OF_ANY_GPU = -1 };
 void pools_settle_all(int gpu);
+// What pools are charged for and have given back to the device by themselves: read before the difference
+// between what the driver holds and what is charged means anything.
+uint64_t pools_late(int gpu);
 void pools_gone(CUmemoryPool pool);
 // Has the GPU's pools give back what they do not use. True if anything came back.
 bool pools_trim(int gpu);

@@ -136,8 +136,8 @@ void ApiServer::list_jobs(Call& call) {
       if (filter->matches(from->second) && !page.add(source, from->second, call.caller)) break;
     }
   } else {
-    const std::vector<JobId> live = parts_.engine.scheduler().live_jobs();
-    for (auto id = std::upper_bound(live.begin(), live.end(), *cursor); id != live.end(); ++id) {
+    const std::set<JobId>& live = table.live();
+    for (auto id = live.upper_bound(*cursor); id != live.end(); ++id) {
       const JobRecord* job = table.find(*id);
       if (job != nullptr && filter->matches(*job) && !page.add(source, *job, call.caller)) break;
     }

@@ -9,6 +9,7 @@ namespace tranche::machine {
 namespace {
 
 constexpr const char* kBootIdNote = "boot_id";
+constexpr size_t kNamesOneByOne = 5000;
 
 }  // namespace
 
@@ -25,12 +26,15 @@ Result<void> Daemon::recover() {
   TRY_ASSIGN(journal_, Journal::open(parts_.config.state_dir, parts_.reactor,
                                      std::move(parts_.journal_worker), parts_.config.journal_ballast));
   engine_ = std::make_unique<Engine>(parts_.reactor, *journal_);
+  snapshots_ = std::make_unique<Snapshots>(parts_.reactor, *engine_, *journal_, parts_.config.snapshot_rows);
+  TRY_ASSIGN(const EventSeq snapshot, snapshots_->load_newest());
   uint64_t rows = 0;
-  TRY_ASSIGN(const Journal::TailCut cut, journal_->recover([&](RecordedStep step) -> Result<void> {
+  TRY_ASSIGN(const Journal::TailCut cut, journal_->recover(snapshot, [&](RecordedStep step) -> Result<void> {
     engine_->restore(step);
     ++rows;
     return {};
   }));
+  snapshots_->rows_restored(rows);
   if (cut.first.is_set()) {
     log(LogLevel::critical, "journal_tail_cut",
         {{"first", cut.first.value()},
@@ -39,16 +43,16 @@ Result<void> Daemon::recover() {
          {"damage", cut.damage}});
     TRY(journal_->forget_keys_from(engine_->jobs().next_id()));
   }
-  std::unordered_map<std::string, std::string> names;
-  TRY(journal_->read_names(
-      [&](std::string hash, std::string name) { names.emplace(std::move(hash), std::move(name)); }));
-  engine_->jobs().set_names(names);
+  TRY(find_names());
   TRY_ASSIGN(const std::string last_boot, journal_->read_note(kBootIdNote));
   // A new journal has no task of an earlier boot; from its first row on the note must be there.
-  if (rows == 0) TRY(journal_->write_note_now(kBootIdNote, parts_.boot_id));
+  if (!engine_->last_seq().is_set()) TRY(journal_->write_note_now(kBootIdNote, parts_.boot_id));
   rebooted_ = !last_boot.empty() && last_boot != parts_.boot_id;
   log(LogLevel::info, "recovered",
-      {{"rows", rows}, {"jobs", engine_->jobs().all().size()}, {"rebooted", rebooted_}});
+      {{"snapshot", snapshot.value()},
+       {"rows", rows},
+       {"jobs", engine_->jobs().all().size()},
+       {"rebooted", rebooted_}});
   failpoint("recovery.restored");
   engine_->resume();
 
@@ -88,11 +92,28 @@ Result<void> Daemon::recover() {
   return {};
 }
 
+// Names of jobs that no snapshot tells: few are looked up one by one, many are all read.
+Result<void> Daemon::find_names() {
+  const std::vector<std::string> hashes = engine_->jobs().payloads_without_name();
+  std::unordered_map<std::string, std::string> names;
+  const auto take = [&](std::string hash, std::string name) {
+    names.emplace(std::move(hash), std::move(name));
+  };
+  if (hashes.size() < kNamesOneByOne) {
+    TRY(journal_->read_names(hashes, take));
+  } else {
+    TRY(journal_->read_names(take));
+  }
+  engine_->jobs().set_names(names);
+  return {};
+}
+
 void Daemon::start(std::function<void()> ready) {
   // The runner first: it prepares what a step decided before anybody else spends time on it.
   engine_->add_observer(*runner_);
   engine_->add_observer(*sessions_);
   engine_->add_observer(*api_);
+  engine_->add_observer(*snapshots_);
   if (hooks_) hooks_->start(*journal_);
   // The boot is noted only after what it did to the tasks of the last one: a daemon that dies in between must
   // see the reboot again, or it would take what ran then for what never ran.

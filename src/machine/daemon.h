@@ -2,7 +2,8 @@
 //
 // With a ManualReactor, a SimulatedHost and a simulated task host the whole of it runs in one process on
 // virtual time. Construction order, each part using those before it:
-//   journal, engine (recovered), gpu manager, sessions, releases, shares, task runner, stranger watch, API
+//   journal, engine (recovered), snapshots, gpu manager, sessions, releases, shares, task runner, stranger
+//   watch, API
 // Threading: the reactor's thread.
 #pragma once
 
@@ -18,6 +19,7 @@
 #include "machine/journal.h"
 #include "machine/release_watch.h"
 #include "machine/shares.h"
+#include "machine/snapshots.h"
 #include "machine/stranger_watch.h"
 #include "machine/task_runner.h"
 #include "machine/user_directory.h"
@@ -55,18 +57,23 @@ class Daemon {
   const Shares* shares() const { return shares_.get(); }  // null without an arbiter
   GpuManager& gpus() { return *gpus_; }
 
+  // A clean stop: `done` when a snapshot is on the disk, if one is worth it. Nothing else is stopped.
+  void finish(std::function<void()> done) { snapshots_->finish(std::move(done)); }
+
   // The configuration was changed on disk: a new policy enters as one event; what needs a restart is named.
   Result<api::PolicySummary> reload();
 
  private:
   explicit Daemon(Parts parts);
   Result<void> recover();
+  Result<void> find_names();
 
   Parts parts_;
   bool rebooted_ = false;
   UniqueFd state_lock_;
   std::unique_ptr<Journal> journal_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Snapshots> snapshots_;
   std::unique_ptr<GpuDrains> drains_;
   std::unique_ptr<GpuManager> gpus_;
   std::unique_ptr<InteractiveSessions> sessions_;

@@ -78,6 +78,7 @@ class World : private StepObserver {
     config_.state_dir = state_dir_;
     config_.journal_ballast = MiB(1);
     config_.policy.minimum_runtime = kSecond;
+    config_.snapshot_rows = static_cast<uint32_t>(random_.between(5, 60));
     config_.policy.users_share_gpu = random_.chance(1, 2);
     start_daemon();
   }

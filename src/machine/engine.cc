@@ -9,6 +9,16 @@ namespace tranche::machine {
 
 Engine::Engine(Reactor& reactor, Journal& journal) : reactor_(reactor), journal_(journal) {}
 
+void Engine::adopt(EngineState state) {
+  TRANCHE_ASSERT(!clock_ && next_seq_ == 1);
+  scheduler_ = std::move(state.scheduler);
+  jobs_ = std::move(state.jobs);
+  faults_ = std::move(state.faults);
+  next_seq_ = state.last_seq.value() + 1;
+  last_time_ = state.last_time;
+  wake_at_ = state.wake;
+}
+
 void Engine::restore(const RecordedStep& step) {
   TRANCHE_ASSERT(!clock_);
   const JournalRow& row = step.row;
@@ -44,6 +54,7 @@ void Engine::record(EventPayload payload, Attachment attachment) {
 void Engine::take(Waiting waiting) {
   auto row = std::make_shared<JournalRow>();
   row->event = Event{EventSeq(next_seq_++), clock_->next(), std::move(waiting.payload)};
+  last_time_ = row->event.time;
   row->decisions = scheduler_.step(row->event);
   faults_.apply(row->event);
   jobs_.apply(row->event, row->decisions, scheduler_);

@@ -33,6 +33,16 @@ class StepObserver {
   virtual void on_durable(const JournalRow& row) = 0;
 };
 
+// What the rows up to one of them have made: what a restart begins with instead of them.
+struct EngineState {
+  EventSeq last_seq;
+  Time last_time;  // of that row
+  Time wake;       // the armed timer; unset: none
+  JobTable jobs;
+  FaultLog faults;
+  scheduler::Scheduler scheduler;
+};
+
 class Engine {
  public:
   // Both outlive this. Rows are put back with restore() first; resume() then continues their log.
@@ -50,6 +60,8 @@ class Engine {
   void record(EventPayload payload) { record(std::move(payload), Attachment()); }
   void record(EventPayload payload, Attachment attachment);
 
+  // Puts back what a snapshot holds, before anything else.
+  void adopt(EngineState state);
   // Puts back a row of the journal, before the loop runs.
   void restore(const RecordedStep& step);
   // Ends recovery: from here on record() continues the log.
@@ -61,6 +73,8 @@ class Engine {
   const FaultLog& faults() const { return faults_; }
   Journal& journal() { return journal_; }
   EventSeq last_seq() const { return EventSeq(next_seq_ - 1); }
+  Time last_time() const { return last_time_; }
+  Time wake_at() const { return wake_at_; }
   // Event time of this instant, for limits and forecasts that people read; does not use up a time.
   Time now() const;
 

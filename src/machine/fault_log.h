@@ -17,6 +17,8 @@ struct RecordedFault {
   std::vector<JobId> jobs;  // that held the GPU then
 };
 
+struct TablesArchive;
+
 class FaultLog {
  public:
   void apply(const Event& event);
@@ -27,6 +29,7 @@ class FaultLog {
   bool is_repeated(const GpuFaulted& fault, Time now) const;
 
  private:
+  friend struct TablesArchive;  // tables_archive.cc
   std::map<GpuId, std::vector<RecordedFault>> faults_;
 };
 

@@ -1,6 +1,7 @@
 #include "machine/job_table.h"
 
 #include <set>
+#include <utility>
 
 #include "codec/sweep.h"
 
@@ -114,6 +115,7 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     JobRecord* job = find(updated->job);
     const auto view = live.job(updated->job);
     if (job != nullptr && view) job->spec = std::make_shared<const JobSpec>(*view->spec);
+    if (job != nullptr && !updated->payload_hash.empty()) job->name.clear();  // it comes with the payload
     touch(updated->job);
   } else if (const auto* requeued = std::get_if<JobRequeued>(&event.payload)) {
     touch(requeued->job);
@@ -190,6 +192,11 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     const auto reason = reasons.find(id);
     change(*job, event.time, view->state, reason == reasons.end() ? "" : reason->second);
   }
+  if (const auto* fault = std::get_if<GpuFaulted>(&event.payload))
+    touched.insert(fault->jobs.begin(), fault->jobs.end());
+  for (const JobId id : touched) {
+    if (jobs_.contains(id) && !live_.contains(id)) ended_.push_back(id);
+  }
 }
 
 // A waiting job that ends without anybody asking: a job that it depends on ended otherwise than it needed.
@@ -226,6 +233,7 @@ void JobTable::submit(const Event& event, const JobSubmitted& submitted) {
     if (!is_new) --count_of(place->second.state);
     ++count_of(job.state);
     place->second = std::move(job);
+    live_.insert(place->first);
   }
   skip_ids_through(JobId(submitted.job.value() + count - 1));
 }
@@ -235,6 +243,7 @@ void JobTable::change(JobRecord& job, Time time, JobState state, std::string rea
   --count_of(job.state);
   ++count_of(state);
   job.state = state;
+  if (is_final(state)) live_.erase(job.id);
   job.reason = std::move(reason);
   if (job.history.size() == kHistoryMax) job.history.erase(job.history.begin() + 1);
   job.history.push_back({time, state, job.reason});
@@ -286,8 +295,27 @@ void JobTable::end_task(const Event& event, const TaskKey& key, ExitCause cause,
   }
 }
 
+std::vector<JobId> JobTable::take_ended() {
+  std::sort(ended_.begin(), ended_.end());
+  ended_.erase(std::unique(ended_.begin(), ended_.end()), ended_.end());
+  return std::exchange(ended_, {});
+}
+
+void JobTable::put_back_ended(std::vector<JobId> jobs) {
+  ended_.insert(ended_.end(), jobs.begin(), jobs.end());
+}
+
+std::vector<std::string> JobTable::payloads_without_name() const {
+  std::set<std::string> hashes;
+  for (const auto& [id, job] : jobs_) {
+    if (job.name.empty()) hashes.insert(job.spec->payload_hash);
+  }
+  return {hashes.begin(), hashes.end()};
+}
+
 void JobTable::set_names(const std::unordered_map<std::string, std::string>& name_by_payload) {
   for (auto& [id, job] : jobs_) {
+    if (!job.name.empty()) continue;
     const auto name = name_by_payload.find(job.spec->payload_hash);
     if (name != name_by_payload.end()) job.name = name->second;
   }

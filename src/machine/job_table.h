@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -78,12 +79,16 @@ struct JobRecord {
   const TaskEntry* telling_task() const;
 };
 
+struct TablesArchive;
+
 class JobTable {
  public:
   // Takes in what happened. `live` is the scheduler after the step: it knows the states of live jobs.
   void apply(const Event& event, std::span<const Decision> decisions, const scheduler::Scheduler& live);
 
-  // What the events do not say: the name, what it runs, and the pid that the root side reports.
+  // What the events do not say: the name, what it runs, and the pid that the root side reports. Names are
+  // kept in snapshots: payloads_without_name() are those that are still to be found.
+  std::vector<std::string> payloads_without_name() const;
   void set_names(const std::unordered_map<std::string, std::string>& name_by_payload);
   void set_request(JobId first, uint32_t count, const std::string& name, RequestPointer request);
   void set_pid(const TaskKey& task, int32_t pid);
@@ -98,8 +103,16 @@ class JobTable {
   JobId next_id() const { return next_id_; }
   // Ids up to `last` were in use somewhere, though no row tells of it: they are not given again.
   void skip_ids_through(JobId last) { next_id_ = std::max(next_id_, JobId(last.value() + 1)); }
+  // Jobs that have not ended, ascending.
+  const std::set<JobId>& live() const { return live_; }
+
+  // Ended jobs whose records have changed since this was last asked: what the next snapshot has to tell anew.
+  std::vector<JobId> take_ended();
+  // They were not written after all.
+  void put_back_ended(std::vector<JobId> jobs);
 
  private:
+  friend struct TablesArchive;  // tables_archive.cc
   void submit(const Event& event, const JobSubmitted& submitted);
   void change(JobRecord& job, Time time, JobState state, std::string reason);
   void start(const Start& start);
@@ -111,6 +124,8 @@ class JobTable {
   std::map<JobId, JobRecord> jobs_;
   std::array<uint32_t, static_cast<size_t>(JobState::unknown) + 1> counts_{};  // by state
   JobId next_id_{1};
+  std::set<JobId> live_;
+  std::vector<JobId> ended_;  // see take_ended(); the same one may stand there twice
 };
 
 }  // namespace tranche::machine

@@ -3,9 +3,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <utility>
 
+#include "base/assert.h"
+#include "base/checksum.h"
 #include "base/failpoint.h"
 #include "linux/files.h"
 #include "linux/log.h"
@@ -14,7 +15,7 @@
 namespace tranche::machine {
 namespace {
 
-constexpr const char* kMigrations[] = {
+const char* const kMigrations[] = {
     // `crc` is the CRC-32 of event and decisions. Times are integer nanoseconds.
     "CREATE TABLE event(seq INTEGER PRIMARY KEY, time INTEGER NOT NULL, kind TEXT NOT NULL,"
     "  version INTEGER NOT NULL, event TEXT NOT NULL, decisions TEXT NOT NULL,"
@@ -24,25 +25,8 @@ constexpr const char* kMigrations[] = {
     "CREATE TABLE idempotency(uid INTEGER NOT NULL, key TEXT NOT NULL, job INTEGER NOT NULL,"
     "  PRIMARY KEY(uid, key)) STRICT, WITHOUT ROWID;"
     "CREATE TABLE note(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;",
+    SnapshotStore::kSchema,
 };
-
-// CRC-32 (IEEE 802.3, reflected polynomial 0xEDB88320): finds damage, not malice.
-uint32_t checksum(std::string_view a, std::string_view b) {
-  static const auto kTable = [] {
-    std::array<uint32_t, 256> table{};
-    for (uint32_t i = 0; i < 256; ++i) {
-      uint32_t value = i;
-      for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) != 0 ? 0xEDB88320U : 0U);
-      table[i] = value;
-    }
-    return table;
-  }();
-  uint32_t crc = 0xFFFFFFFF;
-  for (const std::string_view part : {a, b}) {
-    for (const char c : part) crc = (crc >> 8) ^ kTable[(crc ^ static_cast<unsigned char>(c)) & 0xFF];
-  }
-  return ~crc;
-}
 
 constexpr const char* kSelectRows =
     "SELECT seq,time,kind,version,event,decisions,scheduler_version,crc FROM event";
@@ -56,7 +40,7 @@ Result<RecordedStep> read_step(Statement& row) {
   stored.event = row.column_text(4);
   stored.decisions = row.column_text(5);
   const std::string where = "journal row " + std::to_string(stored.seq);
-  if (checksum(stored.event, stored.decisions) != static_cast<uint32_t>(row.column_int64(7))) {
+  if (checksum(stored.decisions, checksum(stored.event)) != static_cast<uint32_t>(row.column_int64(7))) {
     return fail(ErrorCode::corrupt, where +
                                         " is damaged (its checksum does not fit): restore a backup of the "
                                         "state directory, or move it away to start empty");
@@ -106,6 +90,7 @@ Result<void> Journal::prepare_statements() {
   TRY(prepare(insert_key_, "INSERT INTO idempotency VALUES(?,?,?)"));
   TRY(prepare(insert_note_, "INSERT OR REPLACE INTO note VALUES(?,?)"));
   TRY(prepare(select_rows_, std::string(kSelectRows) + " WHERE seq > ? ORDER BY seq LIMIT ?"));
+  TRY_ASSIGN(snapshots_, SnapshotStore::create(database_));
   return prepare(select_payload_, "SELECT content FROM payload WHERE hash = ?");
 }
 
@@ -128,12 +113,19 @@ Result<void> Journal::read_all(const std::function<Result<void>(RecordedStep ste
   }
 }
 
-Result<Journal::TailCut> Journal::recover(const std::function<Result<void>(RecordedStep step)>& take) {
+Result<bool> Journal::has_row(EventSeq seq) {
+  TRY_ASSIGN(Statement row, database_.prepare("SELECT 1 FROM event WHERE seq = ?"));
+  row.bind_all(seq.value());
+  return row.step();
+}
+
+Result<Journal::TailCut> Journal::recover(EventSeq after,
+                                          const std::function<Result<void>(RecordedStep step)>& take) {
   TailCut cut;
   {
-    TRY_ASSIGN(Statement rows, database_.prepare(std::string(kSelectRows) + " ORDER BY seq"));
-    rows.bind_all();
-    EventSeq expected;
+    TRY_ASSIGN(Statement rows, database_.prepare(std::string(kSelectRows) + " WHERE seq > ? ORDER BY seq"));
+    rows.bind_all(after.value());
+    EventSeq expected = after.is_set() ? EventSeq(after.value() + 1) : EventSeq();
     while (true) {
       TRY_ASSIGN(const bool more, rows.step());
       if (!more) break;
@@ -187,6 +179,17 @@ Result<void> Journal::read_names(const std::function<void(std::string hash, std:
   }
 }
 
+Result<void> Journal::read_names(const std::vector<std::string>& hashes,
+                                 const std::function<void(std::string hash, std::string name)>& take) {
+  TRY_ASSIGN(Statement row, database_.prepare("SELECT name FROM payload WHERE hash = ?"));
+  for (const std::string& hash : hashes) {
+    row.bind_all(hash);
+    TRY_ASSIGN(const bool is_there, row.step());
+    if (is_there) take(hash, std::string(row.column_text(0)));
+  }
+  return {};
+}
+
 Result<void> Journal::read_idempotency(const std::function<void(IdempotencyKey key, JobId job)>& take) {
   TRY_ASSIGN(Statement rows, database_.prepare("SELECT uid, key, job FROM idempotency"));
   rows.bind_all();
@@ -229,8 +232,22 @@ void Journal::enqueue(Pending pending) {
   if (!writing_) write_next();
 }
 
+void Journal::append_snapshot(SnapshotTexts snapshot, std::function<void(bool is_durable)> done) {
+  TRANCHE_ASSERT(snapshot_queue_.empty() && !snapshot_done_);
+  std::vector<SnapshotStore::Part> parts = SnapshotStore::parts_of(snapshot);
+  const SnapshotStore::Completion completion = SnapshotStore::completion_of(snapshot.seq, parts);
+  snapshot_done_ = std::move(done);
+  for (SnapshotStore::Part& part : parts) snapshot_queue_.push_back({std::move(part), {}});
+  snapshot_queue_.push_back({completion, [this] { std::exchange(snapshot_done_, {})(true); }});
+  if (!writing_) write_next();
+}
+
 void Journal::write_next() {
   auto batch = std::make_shared<Batch>(std::exchange(queue_, {}));
+  if (!snapshot_queue_.empty()) {
+    batch->push_back(std::move(snapshot_queue_.front()));
+    snapshot_queue_.pop_front();
+  }
   writing_ = true;
   submit_batch(batch);
 }
@@ -245,6 +262,13 @@ void Journal::submit_batch(const std::shared_ptr<Batch>& batch) {
 void Journal::batch_done(const std::shared_ptr<Batch>& batch, const Result<void>& result) {
   if (!result) {
     if (trouble_.empty()) log(LogLevel::error, "journal_write_failed", {{"error", result.error()}});
+    // It may have been the snapshot's size: rows are what matters.
+    if (give_up_snapshot(*batch)) {
+      if (!batch->empty()) return submit_batch(batch);
+      writing_ = false;
+      if (!queue_.empty()) write_next();
+      return;
+    }
     trouble_ = result.error().message();
     ::unlink(ballast_path_.c_str());
     retry_ = reactor_.at(reactor_.clock().since_boot() + kSecond, [this, batch] { submit_batch(batch); });
@@ -256,7 +280,7 @@ void Journal::batch_done(const std::shared_ptr<Batch>& batch, const Result<void>
     make_ballast();
   }
   writing_ = false;
-  if (!queue_.empty()) write_next();
+  if (!queue_.empty() || !snapshot_queue_.empty()) write_next();
   for (Pending& pending : *batch) {
     failpoint("journal.before_acknowledging");
     if (pending.durable) pending.durable();
@@ -268,11 +292,7 @@ Result<void> Journal::write(const Batch& batch) {
   failpoint("journal.begin");
   TRY_ASSIGN(Transaction transaction, database_.begin());
   for (const Pending& pending : batch) {
-    if (const auto* note = std::get_if<Note>(&pending.what)) {
-      TRY(insert_note_->run(note->name, note->value));
-    } else {
-      TRY(write_entry(std::get<JournalEntry>(pending.what)));
-    }
+    TRY(write_one(pending));
     failpoint("journal.row_written");
   }
   TRY(transaction.commit());
@@ -280,12 +300,30 @@ Result<void> Journal::write(const Batch& batch) {
   return {};
 }
 
+Result<void> Journal::write_one(const Pending& pending) {
+  if (const auto* note = std::get_if<Note>(&pending.what)) return insert_note_->run(note->name, note->value);
+  if (const auto* part = std::get_if<SnapshotStore::Part>(&pending.what)) return snapshots_->write(*part);
+  if (const auto* completion = std::get_if<SnapshotStore::Completion>(&pending.what))
+    return snapshots_->complete(*completion);
+  return write_entry(std::get<JournalEntry>(pending.what));
+}
+
+// Takes it out of the batch that failed; false: there was nothing of it.
+bool Journal::give_up_snapshot(Batch& batch) {
+  if (std::erase_if(batch, [](const Pending& pending) { return pending.is_of_snapshot(); }) == 0)
+    return false;
+  snapshot_queue_.clear();
+  log(LogLevel::warning, "snapshot_given_up");
+  std::exchange(snapshot_done_, {})(false);
+  return true;
+}
+
 Result<void> Journal::write_entry(const JournalEntry& entry) {
   const JournalRow& row = entry.step.row;
   const StoredRow stored = store_row(row.event, row.decisions);
   TRY(insert_event_->run(stored.seq, stored.time, stored.kind, int64_t{stored.version}, stored.event,
                          stored.decisions, int64_t{entry.step.scheduler_version},
-                         int64_t{checksum(stored.event, stored.decisions)}));
+                         int64_t{checksum(stored.decisions, checksum(stored.event))}));
   if (entry.payload)
     TRY(insert_payload_->run(entry.payload->hash, entry.payload->name, entry.payload->content));
   if (entry.idempotency) {

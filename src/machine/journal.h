@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "codec/event_json.h"
 #include "linux/database.h"
 #include "linux/worker.h"
+#include "machine/snapshot_store.h"
 
 namespace tranche::machine {
 
@@ -74,11 +76,19 @@ class Journal {
     std::string copy;  // the file as it was
     std::string damage;
   };
-  Result<TailCut> recover(const std::function<Result<void>(RecordedStep step)>& take);
+  // `after`: the row that a snapshot stands for; unset: none, from the first row on.
+  Result<TailCut> recover(EventSeq after, const std::function<Result<void>(RecordedStep step)>& take);
+  Result<TailCut> recover(const std::function<Result<void>(RecordedStep step)>& take) {
+    return recover(EventSeq(), take);
+  }
+  Result<bool> has_row(EventSeq seq);
+  SnapshotStore& snapshots() { return *snapshots_; }
   // Keys of submissions that were cut, by the first job id that the journal does not know.
   Result<void> forget_keys_from(JobId first);
-  // hash -> name of every payload.
+  // hash -> name of every payload, or of those.
   Result<void> read_names(const std::function<void(std::string hash, std::string name)>& take);
+  Result<void> read_names(const std::vector<std::string>& hashes,
+                          const std::function<void(std::string hash, std::string name)>& take);
   Result<void> read_idempotency(const std::function<void(IdempotencyKey key, JobId job)>& take);
   // A note that outlives restarts, such as the boot id of the last run; empty if there is none.
   Result<std::string> read_note(const std::string& name);
@@ -90,6 +100,9 @@ class Journal {
   void append(JournalEntry entry, Durable durable);
   // A note becomes durable after everything that was appended before it.
   void append_note(std::string name, std::string value);
+  // A snapshot becomes durable after everything that was appended before it, in parts, one with each group of
+  // rows. `done(false)`: it could not be written, and is given up. One at a time.
+  void append_snapshot(SnapshotTexts snapshot, std::function<void(bool is_durable)> done);
   // Rows after `since`, at most `limit`.
   void read_rows(EventSeq since, size_t limit, std::function<void(Result<std::vector<JournalRow>>)> done);
   void read_payload(const std::string& hash, std::function<void(Result<std::string>)> done);
@@ -103,8 +116,9 @@ class Journal {
     std::string value;
   };
   struct Pending {
-    std::variant<JournalEntry, Note> what;
+    std::variant<JournalEntry, Note, SnapshotStore::Part, SnapshotStore::Completion> what;
     Durable durable;
+    bool is_of_snapshot() const { return what.index() >= 2; }
   };
   using Batch = std::vector<Pending>;
 
@@ -117,6 +131,8 @@ class Journal {
   void submit_batch(const std::shared_ptr<Batch>& batch);
   Result<void> write(const Batch& batch);
   void enqueue(Pending pending);
+  Result<void> write_one(const Pending& pending);
+  bool give_up_snapshot(Batch& batch);
   Result<void> write_entry(const JournalEntry& entry);
 
   std::string ballast_path_;
@@ -126,7 +142,10 @@ class Journal {
   // Used by the worker only, once it runs.
   std::optional<Statement> insert_event_, insert_payload_, insert_key_, insert_note_, select_rows_,
       select_payload_;
+  std::optional<SnapshotStore> snapshots_;
   Batch queue_;
+  std::deque<Pending> snapshot_queue_;  // parts, then the completion
+  std::function<void(bool)> snapshot_done_;
   bool writing_ = false;
   std::string trouble_;
   Reactor::Handle retry_;

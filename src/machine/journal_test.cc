@@ -72,7 +72,7 @@ class JournalTest : public ::testing::Test {
     journal_.reset();
   }
   void execute(const std::string& sql) const {
-    const char* const kNothingToMigrate[] = {""};
+    const char* const kNothingToMigrate[] = {"", ""};
     auto database = Database::open(state_dir_ + "/journal.db", kNothingToMigrate);
     ASSERT_TRUE(database) << database.error().message();
     const auto done = database->execute(sql.c_str());

@@ -44,7 +44,8 @@ Usage: tranched [--config FILE] [--ready-fd N]
   --config FILE     the configuration (default /etc/tranche/tranche.toml if it exists)
   --ready-fd N      write a line to descriptor N when clients may connect
   check-config      parse the configuration, say what it means, and end
-  verify-journal    recompute every recorded decision and compare, and end
+  verify-journal    recompute every recorded decision, from the first row and from each snapshot, and
+                    compare, and end
   backup            copy the journal into one new file, also while tranched writes it
   restore           put a backup in the journal's place; tranched must not run
   --version, --help
@@ -177,8 +178,9 @@ Result<void> serve(const Arguments& arguments) {
                                                                                   std::move(responder));
                                                            },
                                                            HttpServer::Options()));
-  const auto on_term = reactor->on_signal(SIGTERM, [&] { reactor->stop(); });
-  const auto on_int = reactor->on_signal(SIGINT, [&] { reactor->stop(); });
+  const auto stop = [&] { daemon->finish([&] { reactor->stop(); }); };
+  const auto on_term = reactor->on_signal(SIGTERM, stop);
+  const auto on_int = reactor->on_signal(SIGINT, stop);
   const auto on_hangup = reactor->on_signal(SIGHUP, [&] {
     const auto summary = daemon->reload();
     if (!summary) log(LogLevel::error, "reload_refused", {{"error", summary.error()}});
@@ -222,6 +224,12 @@ int verify(const std::string& state_directory) {
       verdict->different.size(), static_cast<unsigned long long>(verdict->state_hash_recomputed),
       static_cast<unsigned long long>(verdict->state_hash_restored),
       verdict->holds() ? "the journal holds" : "the journal does NOT hold");
+  for (const SnapshotVerdict& snapshot : verdict->snapshots) {
+    std::printf("snapshot at row %llu %s\n", static_cast<unsigned long long>(snapshot.seq),
+                !snapshot.unreadable.empty() ? ("is passed over: " + snapshot.unreadable).c_str()
+                : snapshot.holds             ? "leads to the same state"
+                                             : "does NOT lead to the same state");
+  }
   for (const uint64_t seq : verdict->different) {
     std::printf("row %llu differs\n", static_cast<unsigned long long>(seq));
   }

@@ -315,11 +315,10 @@ KindCount Capacity::count_of(const NodeRoom& room, KindIndex kind) const {
   return count;
 }
 
-std::vector<KindCount> Capacity::counts_of(NodeIndex index, const NodeRoom& room) const {
-  std::vector<KindCount> counts;
-  if (!room.present) return counts;
+void Capacity::count_kinds(NodeIndex index, const NodeRoom& room, std::vector<KindCount>& counts) const {
+  counts.clear();
+  if (!room.present) return;
   for (const KindCount& known : places_[index].kinds) counts.push_back(count_of(room, known.kind));
-  return counts;
 }
 
 // Moves the node to the buckets where it belongs now.

@@ -27,6 +27,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 using NodeIndex = uint32_t;
 using TypeIndex = uint16_t;
 using KindIndex = uint16_t;
@@ -165,7 +167,7 @@ class Capacity {
   std::span<const std::pair<NodeIndex, uint32_t>> shared_by(uint32_t uid) const;
   // What the node has free of each of its kinds, and what `room`, a changed copy of it, has.
   std::span<const KindCount> counts(NodeIndex index) const { return places_[index].kinds; }
-  std::vector<KindCount> counts_of(NodeIndex index, const NodeRoom& room) const;
+  void count_kinds(NodeIndex index, const NodeRoom& room, std::vector<KindCount>& counts) const;
   // Rises when what is installed changes, and with every change of a node.
   uint64_t machine_version() const { return machine_version_; }
   uint32_t version(NodeIndex index) const { return places_[index].version; }
@@ -185,6 +187,7 @@ class Capacity {
   size_t bytes() const;
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   struct Place {
     uint32_t version = 0;
     uint32_t counted = 0;  // GPUs of it in counted_gpus_

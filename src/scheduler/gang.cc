@@ -164,11 +164,12 @@ uint64_t tasks_at_most(const Search& search, const TypeChoice& choice) {
 
 struct Candidate {
   int points = 0;  // the higher the better
-  size_t type_rank = 0;
+  uint32_t memory_rank = 0;
   bool degraded = false;
-  int64_t idle = 0;  // GPUs of the type, or processors for a task without GPUs
+  int64_t idle = 0;  // GPUs of the type, or processors for a task without GPUs, where no mix is known
   NodeIndex node = 0;
-  auto rank() const { return std::tuple(-points, type_rank, degraded, idle, node); }
+  size_t choice = 0;
+  auto rank() const { return std::tuple(-points, memory_rank, degraded, idle, node, choice); }
 };
 
 // One task by itself: the best of the nodes that are compared.
@@ -196,7 +197,7 @@ class Single {
       if (best_ && search_.scores == nullptr) break;
     }
     if (!best_) return std::nullopt;
-    const TypeChoice& choice = search_.choices[best_->type_rank];
+    const TypeChoice& choice = search_.choices[best_->choice];
     std::vector<int> points;
     if (search_.scores != nullptr && search_.shape.kind != SliceKind::whole)
       points = search_.scores->of_gpus(search_.shape, choice.type, search_.layers.front()->at(best_->node));
@@ -225,8 +226,14 @@ class Single {
   void take_if_better(const ScoreCache::Entry& entry, size_t rank, const TypeChoice& choice, NodeIndex node) {
     if (entry.score == ScoreCache::kDoesNotFit) return;
     const int price = search_.scores == nullptr ? 0 : search_.scores->price(search_.shape, choice.type);
-    Candidate candidate{entry.score - price, rank, entry.is_degraded, entry.idle, node};
-    if (search_.shape.gpu_count == 0) candidate.idle = search_.layers.front()->at(node).cpu_free.count();
+    Candidate candidate{entry.score - price, choice.rank, entry.is_degraded, 0, node, rank};
+    // Equal scores in a fixed order keep nodes empty; by fullness they would go to small nodes first,
+    // whatever their processors are good for.
+    const bool by_fullness = search_.scores == nullptr || !search_.scores->knows_mix();
+    if (by_fullness || search_.shape.spread_nodes) {
+      const bool on_gpus = search_.shape.gpu_count > 0;
+      candidate.idle = on_gpus ? entry.idle : search_.layers.front()->at(node).cpu_free.count();
+    }
     if (search_.shape.spread_nodes) {
       candidate.points = 0;
       candidate.idle = -candidate.idle;

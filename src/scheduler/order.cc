@@ -152,8 +152,9 @@ std::optional<Turn> Order::next() {
       }
       std::optional<QueueIndex> best;
       for (const QueueIndex child : state_.queues.at(at).children) {
-        if (!is_open(child)) continue;
-        if (!best || comes_before(state_.queues, planned_, child, *best)) best = child;
+        // Most are not better, and to see that costs less than to see that they are open.
+        if (best && !comes_before(state_.queues, planned_, child, *best)) continue;
+        if (is_open(child)) best = child;
       }
       if (!best) return std::nullopt;
       at = *best;

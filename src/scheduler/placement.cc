@@ -246,7 +246,7 @@ std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity
     auto found = std::find_if(types.begin(), types.end(),
                               [&](const Type& type) { return type.choice.type == kind.type; });
     if (found == types.end())
-      found = types.insert(types.end(), {0, 0, kind.first, {.type = kind.type, .kinds = {}}});
+      found = types.insert(types.end(), {0, 0, kind.first, {.type = kind.type, .rank = 0, .kinds = {}}});
     found->memory = std::max(found->memory, memory);
     found->gpus += gpus;
     found->first = std::min(found->first, kind.first);
@@ -256,6 +256,10 @@ std::vector<TypeChoice> choices_for(const Shape& shape, const Capacity& capacity
     return std::tuple(a.memory, -a.gpus, a.first) < std::tuple(b.memory, -b.gpus, b.first);
   });
   std::vector<TypeChoice> choices;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (i > 0)
+      types[i].choice.rank = types[i - 1].choice.rank + (types[i].memory == types[i - 1].memory ? 0 : 1);
+  }
   for (Type& type : types) choices.push_back(std::move(type.choice));
   return choices;
 }

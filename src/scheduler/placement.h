@@ -43,6 +43,7 @@ Shape shape_of(const JobSpec& spec, const Policy& policy);
 // A GPU type that the shape may use, with its kinds (one for each pool).
 struct TypeChoice {
   TypeIndex type = 0;
+  uint32_t rank = 0;  // by memory, the least first; types with as much have the same
   std::vector<KindIndex> kinds;
 };
 

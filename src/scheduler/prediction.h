@@ -13,6 +13,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 class Prediction {
  public:
   // A job of the user has run for so long.
@@ -22,6 +24,7 @@ class Prediction {
   void add_to(StateHash& hash) const;
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   struct Runs {
     Duration last;
     Duration before;

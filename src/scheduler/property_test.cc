@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/random.h"
+#include "scheduler/facts_bytes.h"
 #include "scheduler/history.h"
 #include "scheduler/ledger.h"
 
@@ -171,6 +173,44 @@ TEST(Properties, TheSameEventsGiveTheSameDecisionsAndRestoreIsNoRestart) {  // P
     }
     ASSERT_EQ(late.state_hash(), scheduler.state_hash());
   });
+}
+
+// A restart through a snapshot, at random moments: the same events give the same decisions, and nobody can tell.
+TEST(Properties, TheSameEventsGiveTheSameDecisionsThroughSnapshots) {  // P16
+  uint64_t snapshots = 0, rows = 0, bytes = 0;
+  for_each_history(25, [&](uint64_t seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    HistoryRules rules;
+    History history(seed, rules);
+    Random random(seed * 1'000'003);
+    Scheduler scheduler;  // never restarted
+    Scheduler deciding;   // goes on through snapshots
+    Scheduler restored;   // what was recorded is put back, through snapshots too
+    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
+      ASSERT_EQ(deciding.step(event), decisions) << "event " << event.seq.value();
+      restored.restore(event, decisions);
+      ASSERT_EQ(deciding.state_hash(), scheduler.state_hash());
+      ASSERT_EQ(restored.state_hash(), scheduler.state_hash());
+      ++rows;
+      if (!random.chance(1, 12)) return;
+      const std::string saved = scheduler.save();
+      ASSERT_EQ(deciding.save(), saved);
+      ASSERT_EQ(restored.save(), saved);
+      for (Scheduler* each : {&deciding, &restored}) {
+        auto loaded = Scheduler::load(saved);
+        ASSERT_TRUE(loaded) << loaded.error().message();
+        ASSERT_EQ(loaded->state_hash(), scheduler.state_hash());
+        ASSERT_EQ(loaded->save(), saved);
+        ASSERT_EQ(facts_of(loaded->dump()), facts_of(scheduler.dump()));
+        *each = std::move(*loaded);
+      }
+      ++snapshots;
+      bytes += saved.size();
+    });
+  });
+  std::printf("%llu events, %llu snapshots of %llu bytes on average\n", static_cast<unsigned long long>(rows),
+              static_cast<unsigned long long>(snapshots),
+              static_cast<unsigned long long>(bytes / std::max<uint64_t>(snapshots, 1)));
 }
 
 // Other names, in another order: users, their ids, and queues.

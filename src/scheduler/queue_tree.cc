@@ -153,6 +153,7 @@ void QueueTree::add_waiting(QueueIndex index, MilliGpu amount) {
 void QueueTree::add_staying(QueueIndex index, MilliGpu amount) {
   for (const QueueIndex at : path_to_root(index)) {
     queues_[at].staying += amount;
+    ++queues_[at].staying_changes;
     if (at != kRootQueue) look_for_uneven_.insert(queues_[at].parent);
   }
 }
@@ -222,10 +223,8 @@ void QueueTree::hide_class(QueueIndex index, uint32_t job_class) {
 
 void QueueTree::heads_changed(QueueIndex index) {
   priorities_changed(index);
-  for (const QueueIndex at : path_to_root(index)) {
-    if (!queues_[at].arrival_is_known) return;
-    queues_[at].arrival_is_known = false;
-  }
+  // Of those above too, whatever is known here: a new queue may be below one whose arrival is known.
+  for (const QueueIndex at : path_to_root(index)) queues_[at].arrival_is_known = false;
 }
 
 JobId QueueTree::arrival(QueueIndex index) {

@@ -22,6 +22,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 using QueueIndex = uint32_t;
 using GroupId = uint32_t;  // position + 1; zero: none
 
@@ -82,6 +84,7 @@ struct Queue {
   uint32_t jobs_running = 0;
   std::vector<JobId> running;  // jobs of this queue alone that hold something and go on; in no order
   std::map<int32_t, uint32_t> running_priorities;  // of them, the preemptible ones
+  uint64_t staying_changes = 0;                    // counts changes of what stays here or below
 
   // Classes (waiting.h) of groups at or below the queue that are not parked.
   BitSet classes;
@@ -155,6 +158,7 @@ class QueueTree {
   const UsageClock& clock() const { return clock_; }
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   void apply_defaults(QueueIndex index);
   void derive_guaranteed(QueueIndex index);
   void bring_up_to_date(Queue& queue, Wide growth) const;

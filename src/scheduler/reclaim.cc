@@ -521,6 +521,7 @@ class VictimSearch {
     uint64_t hosted = 0;
     bool enough = false;
     relieve_bounds(chosen, room);
+    const bool is_relieved = !chosen.empty();
     for (Host& host : hosts) {
       for (Victim& victim : host.victims) {
         if (is_among(victim, chosen) || !is_next(victim, chosen) || !may_take(victim)) continue;
@@ -538,8 +539,21 @@ class VictimSearch {
       removed_.clear();
       return std::nullopt;
     }
-    spare_unneeded(chosen, room);
+    // One task, for which nothing but what these victims hold on one node is room: host_of() has spared there
+    // already whom it could.
+    const bool all_needed =
+        shape_.tasks_min == 1 && !is_relieved && hosts.front().victims.size() == chosen.size() &&
+        std::all_of(chosen.begin(), chosen.end(),
+                    [&](const Victim& victim) { return stands_on(victim, hosts.front().node); });
+    if (!all_needed) spare_unneeded(chosen, room);
     return concluded(chosen, room);
+  }
+
+  bool stands_on(const Victim& victim, NodeIndex node) const {
+    const NodeId id = state_.capacity.at(node).id;
+    bool all = true;
+    for_each_holding(victim, [&](const Holding& holding) { all = all && holding.node == id; });
+    return all;
   }
 
   Eviction concluded(const std::vector<Victim>& chosen, const View& room) {

@@ -24,7 +24,7 @@
 namespace tranche::scheduler {
 
 // Stands in every journal row: recomputing decisions of the same version must give them bit for bit.
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 
 // A job that has not reached a final state, as others may see it.
 struct JobView {
@@ -95,6 +95,13 @@ class Scheduler {
 
   // Digest of everything that decisions depend on; equal after equal histories, and after restore().
   uint64_t state_hash() const;
+
+  // Everything that decisions depend on, as bytes (snapshot.h): what load() makes of them has the same hash,
+  // and decides the same on every event from then on. Between steps.
+  std::string save() const;
+  // Errors: corrupt, with a sentence; what another format of the bytes or another version wrote is a
+  // conflict.
+  static Result<Scheduler> load(std::string_view bytes);
 
   // Memory that the state holds, for measures.
   struct Size {

@@ -18,7 +18,7 @@ constexpr int64_t kWhole = 1024;              // of the mix
 constexpr size_t kGpusScored = 64;            // of a node; what is beyond does not count
 constexpr size_t kTargetsMost = 128;          // requests in the mix
 constexpr size_t kAskedMost = 1024;           // different requests that are told apart
-constexpr uint64_t kJobsBetweenChoices = 64;  // and an eighth of what was learned
+constexpr uint64_t kJobsBetweenChoices = 64;  // and a quarter of what was learned
 constexpr int kPriceOfAllAsked = 10;          // points for a type all of which is asked for by name
 
 }  // namespace
@@ -29,6 +29,15 @@ int logistic_percent(int64_t x_milli) {
   if (x_milli >= 0) return 50 + static_cast<int>(above);
   return 49 - static_cast<int>(above);
 }
+
+namespace {
+
+// The points for as much less broken up, in milli-GPU times kWhole.
+int points_for(int64_t gain) {
+  return logistic_percent(gain >= 0 ? gain / kWhole : -((kWhole - 1 - gain) / kWhole));
+}
+
+}  // namespace
 
 void Scores::learn(const JobSpec& spec, uint32_t count) {
   if (spec.groups.empty()) return learn_tasks(spec.task, uint64_t{count} * std::max(spec.tasks_min, 1u));
@@ -54,7 +63,7 @@ void Scores::learn_tasks(const TaskRequest& task, uint64_t tasks) {
 }
 
 void Scores::settle(const Capacity& capacity) {
-  const bool learned = jobs_ - jobs_at_last_choice_ >= kJobsBetweenChoices + jobs_at_last_choice_ / 8;
+  const bool learned = jobs_ - jobs_at_last_choice_ >= kJobsBetweenChoices + jobs_at_last_choice_ / 4;
   if (!learned && (capacity.machine_version() == machine_at_last_choice_ || mixes_.empty())) return;
   jobs_at_last_choice_ = jobs_;
   machine_at_last_choice_ = capacity.machine_version();
@@ -213,7 +222,7 @@ void Scores::visit_gpus(const Shape& shape, TypeIndex type, const NodeRoom& room
     if (left != scored) {
       Residues after = before;
       after.change(left, left - slice->compute.count());
-      points = logistic_percent((broken_before - fragmentation(after, cpu - shape.cpu)) / kWhole);
+      points = points_for(broken_before - fragmentation(after, cpu - shape.cpu));
       scored = left;
     }
     visit(g, points);
@@ -227,7 +236,7 @@ int Scores::of_node(const Shape& shape, TypeIndex type, const NodeRoom& room) co
     const Residues before = residues_of(room);
     Residues after = before;
     for (uint32_t i = 0; i < shape.gpu_count; ++i) after.change(kWholeGpu.count(), 0);
-    return logistic_percent((fragmentation(before, cpu) - fragmentation(after, cpu - shape.cpu)) / kWhole);
+    return points_for(fragmentation(before, cpu) - fragmentation(after, cpu - shape.cpu));
   }
   int best = 0;
   visit_gpus(shape, type, room, [&](size_t, int points) { best = std::max(best, points); });

@@ -19,6 +19,8 @@
 
 namespace tranche::scheduler {
 
+struct StateArchive;
+
 class Scores {
  public:
   static constexpr int kNeutral = 50;
@@ -28,6 +30,7 @@ class Scores {
   // Brings the mix up to date with what was learned and installed; cheap when nothing is due.
   void settle(const Capacity& capacity);
 
+  bool knows_mix() const { return !mixes_.empty(); }
   // Of one task of the shape on the node, at best; kNeutral where nothing was learned. The task fits.
   int of_node(const Shape& shape, TypeIndex type, const NodeRoom& room) const;
   // Of one fraction on each GPU of the node.
@@ -40,6 +43,7 @@ class Scores {
   void add_to(StateHash& hash) const;
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   struct Asked {
     uint32_t gpus = 0;
     int64_t milli = 0;  // of each GPU

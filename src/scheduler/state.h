@@ -195,6 +195,7 @@ class EndedJobs {
   uint64_t digest() const { return digest_; }
 
  private:
+  friend struct StateArchive;  // snapshot.cc
   std::vector<uint8_t> by_id_;  // zero: not ended
   uint64_t digest_ = 0;         // order of ends does not matter
 };

@@ -140,14 +140,15 @@ class View {
   void sort_in(size_t slot) {
     std::vector<KindCount>& known = counts_[slot];
     const bool is_new = known.empty();
-    std::vector<KindCount> now = base_->counts_of(nodes_[slot], rooms_[slot]);
-    for (size_t i = 0; i < now.size(); ++i) {
-      if (!is_new && now[i] == known[i]) continue;
-      if (buckets_.size() <= now[i].kind) buckets_.resize(size_t{now[i].kind} + 1);
-      if (!is_new) buckets_[now[i].kind].erase(nodes_[slot], known[i]);
-      buckets_[now[i].kind].insert(nodes_[slot], now[i]);
+    base_->count_kinds(nodes_[slot], rooms_[slot], counted_);
+    for (size_t i = 0; i < counted_.size(); ++i) {
+      if (!is_new && counted_[i] == known[i]) continue;
+      const KindIndex kind = counted_[i].kind;
+      if (buckets_.size() <= kind) buckets_.resize(size_t{kind} + 1);
+      if (!is_new) buckets_[kind].erase(nodes_[slot], known[i]);
+      buckets_[kind].insert(nodes_[slot], counted_[i]);
     }
-    known = std::move(now);
+    known = counted_;
   }
 
   const Capacity* base_;
@@ -158,6 +159,7 @@ class View {
   bool keeps_buckets_ = false;
   std::vector<std::vector<KindCount>> counts_;  // of them
   std::vector<Buckets> buckets_;                // by kind
+  std::vector<KindCount> counted_;              // scratch
 };
 
 // A request is placed against several layers at once (what is free now, what is left when promised room is

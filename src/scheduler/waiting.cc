@@ -227,12 +227,11 @@ void Waiting::join(GroupId id, JobId job, int64_t aged, QueueTree& queues) {
 void Waiting::take_job(Group& group, GroupId id, JobId job, QueueTree& queues) {
   Queue& queue = queues.at(group.key.queue);
   const bool is_first = group.jobs.front() == job;
-  if (is_first) {
-    drop_head(queue, group);
-    queues.heads_changed(group.key.queue);
-  }
+  if (is_first) drop_head(queue, group);
   group.jobs.erase(job);
-  if (is_first && !group.jobs.empty()) add_head(queue, group, id);
+  if (!is_first) return;
+  if (!group.jobs.empty()) add_head(queue, group, id);
+  queues.heads_changed(group.key.queue);  // now that its next one is there
 }
 
 void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {

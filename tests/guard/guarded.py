@@ -23,12 +23,14 @@ MIB = 1 << 20
 
 
 class Guarded:
-    def __init__(self, limit_mib, board="h100-80:1", without=(), arbiter=True, driver=EMULATOR):
+    def __init__(self, limit_mib, board="h100-80:1", without=(), arbiter=True, driver=EMULATOR, release=None):
         require_lab()
         self.limit = limit_mib * MIB
         self.board = board
         self.without = without
-        self.driver = driver
+        # Libraries without the names that the release lacks lie with the server.
+        self.driver = "/run/tranche-emulator/lib" if release else driver
+        self.release = ["--driver", release] if release else []
         self.with_arbiter = arbiter
         self.arbiter = None
         self.children = []
@@ -37,7 +39,7 @@ class Guarded:
         if not os.path.ismount(BIN):
             bind(os.path.join(BUILD, "bin"), BIN)
             bind(os.path.join(BUILD, "lib", "emulator"), EMULATOR)
-        subprocess.run([BIN + "/tranche-emulator", "start", "--board", self.board], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([BIN + "/tranche-emulator", "start", "--board", self.board, *self.release], check=True, stdout=subprocess.DEVNULL)
         os.makedirs(RUN + "/guard", exist_ok=True)
         self.fit()
         self.measure_contexts()
@@ -46,7 +48,7 @@ class Guarded:
 
     def measure_contexts(self):
         """As tranche-up does: what one context takes is known before a job makes one."""
-        if self.driver == EMULATOR:
+        if self.driver == EMULATOR or self.release:
             with open(RUN + "/guard/contexts", "w", encoding="ascii") as file:
                 subprocess.run([BIN + "/tranche-gpu-proof", "contexts"], check=True, stdout=file,
                                env={**os.environ, "LD_LIBRARY_PATH": self.driver})

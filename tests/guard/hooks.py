@@ -351,6 +351,110 @@ def code_gone(name):
     told_at_once(lambda: call(name, code))
 
 
+# Code that the driver loads when it is first needed. `take` gives the program what it launches; the code is charged by then.
+
+SLOW = (b".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry ordinary(.param .u64 buffer) { ret; }\n//"
+        + b"." * (20 * MIB) + b"\n")
+
+
+def lazily(take, begin=start):
+    os.environ["CUDA_MODULE_LOADING"] = "LAZY"
+    begin()
+    before = charged()
+    function = take()
+    hold(charged() - before >= 20 * MIB, f"its code is charged {(charged() - before) >> 20} MiB")
+    parameters = (pointer * 1)(ctypes.addressof(u64()))
+    charged_then = charged()
+    call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, parameters, None)
+    info()  # counts what came without a call of the guard's
+    hold(charged() == charged_then, "a launch took more")
+
+
+def code_of(name, *more):
+    code = pointer()
+    call(name, ref(code), SLOW, *more)
+    return code
+
+
+def library_code():
+    return code_of("cuLibraryLoadData", None, None, 0, None, None, 0)
+
+
+@check("cuModuleGetFunction")
+def function(name):
+    def take():
+        found = pointer()
+        call(name, ref(found), code_of("cuModuleLoadData"), b"ordinary")
+        return found
+    lazily(take)
+
+
+@check("cuModuleEnumerateFunctions")
+def functions(name):
+    def take():
+        found = (pointer * 4)()
+        call(name, found, 4, code_of("cuModuleLoadData"))
+        return pointer(found[0])
+    lazily(take)
+
+
+@check("cuLibraryGetKernel")
+def kernel(name):
+    def take():
+        found = pointer()
+        call(name, ref(found), library_code(), b"ordinary")
+        return found
+    lazily(take)
+
+
+@check("cuLibraryEnumerateKernels")
+def kernels(name):
+    def take():
+        found = (pointer * 4)()
+        call(name, found, 4, library_code())
+        return pointer(found[0])
+    lazily(take)
+
+
+@check("cuKernelGetFunction")
+def function_of_kernel(name):
+    """The kernel is known before there is a context that its code could go to."""
+    known = pointer()
+
+    def begin():
+        call("cuInit", 0)
+        call("cuLibraryGetKernel", ref(known), library_code(), b"ordinary")
+        start()
+
+    def take():
+        found = pointer()
+        call(name, ref(found), known)
+        return found
+    lazily(take, begin)
+
+
+@check("cuLibraryGetModule")
+def module_of_library(name):
+    start()
+    code, before = library_code(), charged()
+    call(name, ref(pointer()), code)
+    hold(charged() - before >= 20 * MIB, "its code is not charged")
+
+
+# --- synchronisation ---------------------------------------------------------------------------------------------------
+
+@check("cuCtxSynchronize", "cuCtxSynchronize_v2", "cuStreamSynchronize", "cuStreamSynchronize_ptsz", "cuEventSynchronize")
+def synchronised(name):
+    """What a pool keeps goes back at a synchronisation."""
+    context_, event = start(), pointer()
+    address = own(100 * MIB, "cuMemAllocAsync", None)
+    call("cuMemFreeAsync", address, None)
+    call("cuEventCreate", ref(event), 0)
+    call("cuEventRecord", event, None)
+    arguments = {"cuCtxSynchronize": [], "cuCtxSynchronize_v2": [context_], "cuEventSynchronize": [event]}.get(name, [None])
+    told_at_once(lambda: call(name, *arguments))
+
+
 # --- virtual memory -----------------------------------------------------------------------------------------------------------
 
 class Allocation(ctypes.Structure):
@@ -471,16 +575,18 @@ class AllocationNode(ctypes.Structure):
     _fields_ = [("pool", PoolProperties), ("access", pointer), ("access_count", size_t), ("bytes", size_t), ("address", u64)]
 
 
-def graph_of(size, freed=False):
-    graph, node, last = pointer(), pointer(), pointer()
+def graph_of(size):
+    return graph_and_address(size)[0]
+
+
+def graph_and_address(size):
+    graph, node = pointer(), pointer()
     parameters = AllocationNode(bytes=size)
     parameters.pool.type = 1
     parameters.pool.location[0] = 1
     call("cuGraphCreate", ref(graph), 0)
     call("cuGraphAddMemAllocNode", ref(node), graph, None, size_t(0), ref(parameters))
-    if freed:
-        call("cuGraphAddMemFreeNode", ref(last), graph, ref(node), size_t(1), u64(parameters.address))
-    return graph
+    return graph, u64(parameters.address)
 
 
 def instantiate(name, size):
@@ -508,12 +614,15 @@ def graph_gone(name):
 
 @check("cuDeviceGraphMemTrim")
 def graphs_trimmed(name):
+    """Memory that a graph has left allocated when it went, freed since: the driver keeps it."""
     start()
     executable = pointer()
-    call("cuGraphInstantiateWithFlags", ref(executable), graph_of(100 * MIB, freed=True), u64(0))
+    graph, address = graph_and_address(100 * MIB)
+    call("cuGraphInstantiateWithFlags", ref(executable), graph, u64(0))
     call("cuGraphLaunch", executable, None)
     call("cuCtxSynchronize")
     call("cuGraphExecDestroy", executable)
+    call("cuMemFree_v2", address)
     told_at_once(lambda: call(name, 0))
 
 

@@ -8,7 +8,9 @@ Every verb that takes or gives back device memory, by each of the driver's ways;
 import ctypes
 import json
 import os
+import random
 import sys
+import threading
 
 cuda = ctypes.CDLL("libcuda.so.1")
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -105,6 +107,35 @@ class Worker:
         result = cuda.cuModuleGetFunction(ref(function), modules[number % len(modules)], b"ordinary")
         parameters = (pointer * 2)(ctypes.addressof(buffer), ctypes.addressof(count))
         return result or cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, parameters, None) or cuda.cuCtxSynchronize()
+
+    def listed(self, number):
+        """Launches a function out of the list of a module's, which need not be loaded; drivers before 550 have no list."""
+        modules = self.kept.get("module", [])
+        function, buffer, count = pointer(), u64(0), ctypes.c_uint32(0)
+        if not modules or not hasattr(cuda, "cuModuleEnumerateFunctions"):
+            return None
+        parameters = (pointer * 2)(ctypes.addressof(buffer), ctypes.addressof(count))
+        result = cuda.cuModuleEnumerateFunctions(ref(function), 1, modules[number % len(modules)])
+        return result or cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, parameters, None) or cuda.cuCtxSynchronize()
+
+    def library(self, size):
+        library = pointer()
+        result = cuda.cuLibraryLoadData(ref(library), PTX % size, None, None, 0, None, None, 0)
+        return self.keep("library", result, library)
+
+    def unload_library(self, number):
+        library = self.take_one("library", number)
+        return None if library is None else cuda.cuLibraryUnload(library)
+
+    def kernel(self, number):
+        """Launches a kernel by its own handle."""
+        libraries = self.kept.get("library", [])
+        kernel, buffer, count = pointer(), u64(0), ctypes.c_uint32(0)
+        if not libraries:
+            return None
+        parameters = (pointer * 2)(ctypes.addressof(buffer), ctypes.addressof(count))
+        result = cuda.cuLibraryGetKernel(ref(kernel), libraries[number % len(libraries)], b"ordinary")
+        return result or cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, parameters, None) or cuda.cuCtxSynchronize()
 
     def stack(self, size):
         return cuda.cuCtxSetLimit(0, size_t(size))
@@ -257,6 +288,51 @@ class Worker:
     def close(self, number):
         opened = self.take_one("opened", number)
         return None if opened is None else cuda.cuIpcCloseMemHandle(opened)
+
+    # --- threads ----------------------------------------------------------------------------------------------------
+
+    def in_thread(self, work):
+        answer = []
+
+        def run():
+            cuda.cuCtxSetCurrent(self.primary)
+            answer.append(work())
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread, answer
+
+    def elsewhere(self, verb, *arguments):
+        thread, answer = self.in_thread(lambda: getattr(self, verb)(*arguments))
+        thread.join()
+        return answer[0]
+
+    def rush(self, seed):
+        """Threads that take, give back and synchronise at the same time; each gives back what it took."""
+        def hurry(chooser):
+            kept = []
+            for _ in range(30):
+                address, ordered = u64(), chooser.random() < 0.4
+                size = size_t(chooser.choice([chooser.randrange(1, 64 << 10), chooser.randrange(1, 40 * MIB)]))
+                result = cuda.cuMemAllocAsync(ref(address), size, None) if ordered else cuda.cuMemAlloc_v2(ref(address), size)
+                if result == 0:
+                    kept.append((address, ordered))
+                elif result != 2:
+                    return result
+                if kept and (result == 2 or chooser.random() < 0.5):
+                    self.give(kept, chooser.randrange(len(kept)))
+                if chooser.random() < 0.2 and cuda.cuCtxSynchronize():
+                    return 998
+            while kept:
+                self.give(kept, 0)
+            return cuda.cuCtxSynchronize()
+        threads = [self.in_thread(lambda chooser=random.Random(seed * 10 + i): hurry(chooser)) for i in range(4)]
+        for thread, _ in threads:
+            thread.join()
+        return max(answer[0] for _, answer in threads) or cuda.cuCtxSynchronize()
+
+    def give(self, kept, place):
+        address, ordered = kept.pop(place)
+        return cuda.cuMemFreeAsync(address, None) if ordered else cuda.cuMemFree_v2(address)
 
     # --- views ------------------------------------------------------------------------------------------------------
 

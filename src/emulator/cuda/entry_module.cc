@@ -1,8 +1,6 @@
 // Entry points: modules, libraries, functions and occupancy.
 
 #include <algorithm>
-#include <cstdlib>
-#include <string_view>
 
 #include "emulator/cuda/device_attributes.h"
 #include "emulator/cuda/image.h"
@@ -137,15 +135,15 @@ CUDA_ENTRY cuModuleUnload(CUmodule module) {
 CUDA_ENTRY cuModuleGetLoadingMode(int* mode) {
   CUDA_TRY(driver().ready());
   if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const char* const chosen = std::getenv("CUDA_MODULE_LOADING");
-  *mode = chosen != nullptr && std::string_view(chosen) == "EAGER" ? 1 : 2;
+  *mode = is_eager() ? 1 : 2;
   return CUDA_SUCCESS;
 }
 
 CUDA_ENTRY cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   CUDA_TRY(driver().ready());
   if (function == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return find_function(module, name, *function);
+  CUDA_TRY(find_function(module, name, *function));
+  return load_function(*function);
 }
 
 CUDA_ENTRY cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
@@ -221,7 +219,8 @@ CUDA_ENTRY cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary lib
 CUDA_ENTRY cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   CUDA_TRY(driver().ready());
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return function_of_kernel(kernel, *function);
+  CUDA_TRY(function_of_kernel(kernel, *function));
+  return load_function(*function);
 }
 
 CUDA_ENTRY cuKernelGetName(const char** name, CUkernel handle) {

@@ -13,15 +13,6 @@ constexpr std::string_view kBusyKernel = "tranche_busy";
 constexpr std::string_view kBusyPart = "tranche_busy_";
 constexpr std::string_view kFaultKernel = "tranche_fault";
 
-// Whether code is loaded with its module instead of at the first launch.
-bool is_eager() {
-  static const bool eager = [] {
-    const char* const mode = std::getenv("CUDA_MODULE_LOADING");
-    return mode != nullptr && std::string_view(mode) == "EAGER";
-  }();
-  return eager;
-}
-
 void read_name(Function& function) {
   const std::string_view name = function.name;
   function.busy = name == kBusyKernel;
@@ -39,7 +30,8 @@ CUresult load_code(Module& module) {
   const std::lock_guard lock(module.mutex);
   if (module.code != 0) return CUDA_SUCCESS;
   const Context& context = *module.context;
-  const size_t bytes = std::max<size_t>(module.image->bytes, 1);
+  // Instructions lie in pages of their own.
+  const size_t bytes = round_up_to_page(std::max<size_t>(module.image->bytes, 1));
   return driver().device(context.device)->memory->allocate(bytes, context.handle, module.code);
 }
 
@@ -49,6 +41,15 @@ bool has_kernel(const Image& image, std::string_view name) {
 }
 
 }  // namespace
+
+bool is_eager() {
+  static const bool eager = [] {
+    const char* const mode = std::getenv("CUDA_MODULE_LOADING");
+    return (mode != nullptr && std::string_view(mode) == "EAGER") ||
+           driver().model().level().number("cuda.lazy_loading") == 0;
+  }();
+  return eager;
+}
 
 CUresult load_module(const std::shared_ptr<Context>& context, std::shared_ptr<const Image> image,
                      CUmodule& handle) {
@@ -99,6 +100,11 @@ CUresult find_function(CUmodule handle, const char* name, CUfunction& function) 
   }
   function = known->handle;
   return CUDA_SUCCESS;
+}
+
+CUresult load_function(CUfunction handle) {
+  const std::shared_ptr<Function> function = driver().functions.find(handle);
+  return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : load_function(*function);
 }
 
 CUresult find_global(CUmodule handle, const char* name, CUdeviceptr* address, size_t* bytes) {

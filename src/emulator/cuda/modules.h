@@ -13,9 +13,13 @@ CUresult find_function(CUmodule handle, const char* name, CUfunction& function);
 CUresult find_global(CUmodule handle, const char* name, CUdeviceptr* address, size_t* bytes);
 // The function of a kernel in the current context; its library's module is loaded there on first use.
 CUresult function_of_kernel(CUkernel handle, CUfunction& function);
-// Loads the code of a function's module, which takes device memory: at its first launch, as the driver does
-// lazily.
+// Whether code is loaded with its module: asked for by the environment, or a driver before lazy loading.
+bool is_eager();
+// Loads the code of a function's module, which takes device memory. Lazily, as the vendor's programming guide
+// has it: when a function is asked for by its name; one that was enumerated, or is known as a kernel, at its
+// first launch.
 CUresult load_function(Function& function);
+CUresult load_function(CUfunction handle);
 // The function behind a handle that is a CUfunction or, as launches allow, a CUkernel.
 CUresult resolve_function(CUfunction handle, std::shared_ptr<Function>& function);
 

@@ -116,7 +116,7 @@ struct Module {
   std::mutex mutex;  // of what follows
   std::map<std::string, std::shared_ptr<Function>, std::less<>> functions;
   std::map<std::string, CUdeviceptr, std::less<>> globals;
-  CUdeviceptr code = 0;  // 0 until it is loaded: lazily, at the first launch
+  CUdeviceptr code = 0;  // 0 until it is loaded: see load_function
 };
 
 struct Function {
