@@ -110,6 +110,7 @@ class ApiServer final : public StepObserver {
   // api_tokens.cc
   // Who asks with a token; an answered error if nobody may.
   std::optional<Caller> authenticate(const HttpRequest& request, Responder& responder);
+  bool still_holds(uint64_t token) const;
   void create_token(Call& call);
   void list_tokens(Call& call);
   void revoke_token(Call& call);

@@ -60,7 +60,15 @@ std::optional<Caller> ApiServer::authenticate(const HttpRequest& request, Respon
   Caller caller = identify_caller(credentials, parts_.config, parts_.users);
   // An operator's token acts as one only if it was made for that, and while its user is one.
   caller.is_operator = caller.is_operator && token->scope == api::TokenScope::operate;
+  caller.token = token->id;
   return caller;
+}
+
+// Whoever follows for long is told nothing more once the token has ended.
+bool ApiServer::still_holds(uint64_t token) const {
+  if (token == 0) return true;
+  const api::TokenRow* row = tokens_ == nullptr ? nullptr : tokens_->row(token);
+  return row != nullptr && row->expires > parts_.reactor.clock().wall();
 }
 
 void ApiServer::create_token(Call& call) {

@@ -20,7 +20,9 @@ void Hook::start(const std::string& note) {
   const auto seq = parse_integer(note, 0, INT64_MAX / 2, "a row");
   started_ = true;
   if (seq) {
-    read_until_ = saved_ = EventSeq(static_cast<uint64_t>(*seq));
+    // A journal whose damaged tail was cut goes on from before.
+    read_until_ = std::min(EventSeq(static_cast<uint64_t>(*seq)), parts_.engine.last_seq());
+    saved_ = read_until_;
     behind_ = read_until_ < parts_.engine.last_seq();
   } else {
     read_until_ = parts_.engine.last_seq();

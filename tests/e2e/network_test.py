@@ -111,6 +111,18 @@ class Network(scenario.Scenario):
             connection.request("GET", "/v1/jobs")
             self.assertEqual(connection.getresponse().status, 401)
 
+    def test_a_stream_ends_with_its_token(self):
+        token = self.token()
+        with contextlib.closing(self.connection()) as connection:
+            connection.request("GET", "/v1/events?follow=true", headers={"Authorization": f"Bearer {token}"})
+            stream = connection.getresponse()
+            self.assertEqual(stream.status, 200)
+            self.assertTrue(stream.readline(), "the past comes")
+            self.server.tranche("alice", "token", "revoke", re.match(r"tranche_(\d+)_", token).group(1))
+            after = self.submit("alice", ["-o", "/dev/null"], ["true"], wait=True)
+            rest = stream.read().decode()  # until the server ends it
+            self.assertNotIn(f'"job":{after["job"]},', rest)
+
     def test_z_guessing_is_slow(self):
         token = self.token()
         statuses = [self.ask("tranche_1_" + "1" * 64).status for _ in range(30)]
