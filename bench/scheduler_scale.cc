@@ -1,6 +1,7 @@
 // bench-scheduler-scale: how fast the pure scheduler decides on large clusters, on one core.
 //
-//   bench-scheduler-scale mixed NODES PENDING ROUNDS CLAIMS   a mixed load in steady state, nodes of 8 GPUs; then
+//   bench-scheduler-scale mixed NODES PENDING ROUNDS CLAIMS   a mixed load in steady state, nodes of 8 GPUs;
+//   then
 //                                                      one department claims its quota from the others
 //   bench-scheduler-scale fixtures NODES...            the fixtures F1 to F4 of large clusters
 //   bench-scheduler-scale --quick                      a small one of each
@@ -396,14 +397,17 @@ int main(int count, char** words) {
     return count > at ? static_cast<uint32_t>(std::strtoul(words[at], nullptr, 10)) : otherwise;
   };
   if (count > 1 && std::strcmp(words[1], "mixed") == 0) {
-    tranche::bench::run_mixed(std::max(number(2, 10'000), 1u), number(3, 100'000), number(4, 20'000), number(5, 200));
+    tranche::bench::run_mixed(std::max(number(2, 10'000), 1u), number(3, 100'000), number(4, 20'000),
+                              number(5, 200));
     return 0;
   }
   if (count > 2 && std::strcmp(words[1], "fixtures") == 0) {
     for (int i = 2; i < count; ++i) tranche::bench::run_fixtures(std::max(number(i, 100), 20u));
     return 0;
   }
-  std::fputs("usage: bench-scheduler-scale mixed [NODES [PENDING [ROUNDS [CLAIMS]]]] | fixtures NODES... | --quick\n",
-             stderr);
+  std::fputs(
+      "usage: bench-scheduler-scale mixed [NODES [PENDING [ROUNDS [CLAIMS]]]] | fixtures NODES... | "
+      "--quick\n",
+      stderr);
   return 2;
 }

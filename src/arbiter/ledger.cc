@@ -254,8 +254,9 @@ Lease TaskLedger::lease(uint32_t slot, uint32_t gpu, uint64_t need) {
   return give(slot, gpu, std::min(chunk, most)) >= missing ? Lease::granted : Lease::denied;
 }
 
-void TaskLedger::set_limit(uint32_t gpu, uint64_t limit) {
+void TaskLedger::set_limit(uint32_t gpu, uint64_t limit, uint64_t guarantee) {
   Gpu& account = gpus_[gpu];
+  if (guarantee != 0) account.promised = round_down(guarantee);
   account.limit = round_down(limit);
   account.guarantee = std::min(account.promised, account.limit);
   if (account.granted > account.limit) take_unused(gpu, account.granted - account.limit);

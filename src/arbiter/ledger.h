@@ -91,8 +91,8 @@ class TaskLedger {
   // Lets the slot use `need` bytes more than it uses. Unused memory of the task's other processes, then what
   // other tasks borrow and do not use, is taken back before anything is refused.
   Lease lease(uint32_t slot, uint32_t gpu, uint64_t need);
-  // What is guaranteed of it stays, as far as the new limit has it.
-  void set_limit(uint32_t gpu, uint64_t limit);
+  // `guarantee`: of the limit; 0: what was promised before stays, as far as the new limit has it.
+  void set_limit(uint32_t gpu, uint64_t limit, uint64_t guarantee = 0);
   // Takes back at most this much of what its processes were granted and do not use; returns how much.
   uint64_t take_unused(uint32_t gpu, uint64_t at_most);
   // Asks its processes for what their pools keep.
@@ -103,7 +103,7 @@ class TaskLedger {
   struct Gpu {
     std::array<uint8_t, 16> uuid{};
     uint64_t limit = 0;
-    uint64_t promised = 0;   // when it was registered
+    uint64_t promised = 0;   // when it was registered, or said since
     uint64_t guarantee = 0;  // of that, what the limit has
     uint64_t granted = 0;    // sum over slots
     uint64_t context_bytes = 0;

@@ -236,12 +236,15 @@ int32_t Server::forget_task(const ReceivedPacket& packet) {
 
 int32_t Server::set_limit(const ReceivedPacket& packet) {
   wire::SetMemoryLimit request;
-  if (!decode(packet, request) || request.limit_bytes < TRANCHE_GUARD_UNIT) return EINVAL;
+  if (!decode(packet, request, wire::kSetMemoryLimitFirstSize) || request.limit_bytes < TRANCHE_GUARD_UNIT ||
+      request.guarantee_bytes > request.limit_bytes) {
+    return EINVAL;
+  }
   const auto found = tasks_.find({request.key.job, request.key.rank, request.key.attempt});
   if (found == tasks_.end()) return ESRCH;
   const int gpu = found->second->ledger.find(request.uuid);
   if (gpu < 0) return ENODEV;
-  found->second->ledger.set_limit(static_cast<uint32_t>(gpu), request.limit_bytes);
+  found->second->ledger.set_limit(static_cast<uint32_t>(gpu), request.limit_bytes, request.guarantee_bytes);
   return 0;
 }
 

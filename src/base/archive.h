@@ -1,5 +1,5 @@
-// Values as bytes and back: what a snapshot is written in. Canonical: equal values give equal bytes, and bytes
-// that would not be written so are refused.
+// Values as bytes and back: what a snapshot is written in. Canonical: equal values give equal bytes, and
+// bytes that would not be written so are refused.
 //
 // A type takes part by one function beside it, found by its name, which names all its members in order:
 //
@@ -9,11 +9,11 @@
 //     archive(gpu, kind, compute, memory);
 //   }
 //
-// Integers are LEB128 (signed ones zigzag), so that small numbers cost a byte; there is no floating point. The
-// bytes name neither types nor members: whoever stores them stores a format number beside them.
+// Integers are LEB128 (signed ones zigzag), so that small numbers cost a byte; there is no floating point.
+// The bytes name neither types nor members: whoever stores them stores a format number beside them.
 //
-// Errors: a reader that meets what cannot be gives zeros from there on and says so in finish(). It never reads
-// beyond its bytes and takes no more memory than a small multiple of them.
+// Errors: a reader that meets what cannot be gives zeros from there on and says so in finish(). It never
+// reads beyond its bytes and takes no more memory than a small multiple of them.
 #pragma once
 
 #include <algorithm>

@@ -86,6 +86,8 @@ std::string text_of(const JobUpdated& event, const GpuNames&) {
   if (event.priority) text += ", priority " + std::to_string(*event.priority);
   if (event.begin) text += ", not before " + format_time(*event.begin);
   if (event.dependencies) text += ", after " + std::to_string(event.dependencies->size()) + " others";
+  if (event.gpu_memory != MiB()) text += ", GPU memory " + format_memory(event.gpu_memory);
+  if (event.gpu_memory_limit != MiB()) text += ".." + format_memory(event.gpu_memory_limit);
   if (!event.name_hash.empty()) text += ", another name";
   if (event.first) text += ", first of its queue";
   return text;

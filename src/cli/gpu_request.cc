@@ -20,8 +20,23 @@ Result<MilliGpu> parse_percent(std::string_view text) {
   return MilliGpu(milli);
 }
 
-// The number part of -G: "2" whole GPUs or "0.5" of one.
+// "1..4": whole GPUs, as many of them as are free when the job starts.
+Result<void> parse_gpu_range(std::string_view text, size_t dots, GpuRequest& gpu) {
+  constexpr std::string_view kWhat = "--gpus: the number of GPUs";
+  TRY_ASSIGN(const int64_t low,
+             parse_integer(text.substr(0, dots), 1, int64_t{limits::kGpusPerTaskMax}, kWhat));
+  TRY_ASSIGN(const int64_t high,
+             parse_integer(text.substr(dots + 2), 1, int64_t{limits::kGpusPerTaskMax}, kWhat));
+  if (high < low) return invalid("--gpus: write the smaller number first, not " + in_quotes(text));
+  gpu.count = static_cast<uint32_t>(low);
+  if (high > low) gpu.count_max = static_cast<uint32_t>(high);
+  return {};
+}
+
+// The number part of -G: "2" whole GPUs, "1..4" of them or "0.5" of one.
 Result<void> parse_gpu_amount(std::string_view text, GpuRequest& gpu) {
+  if (const size_t dots = text.find(".."); dots != std::string_view::npos)
+    return parse_gpu_range(text, dots, gpu);
   TRY_OPTION(const int64_t milli, "--gpus", parse_thousandths(text));
   if (milli % kWholeGpu.count() == 0) {
     if (milli / kWholeGpu.count() > limits::kGpusPerTaskMax) {
@@ -40,7 +55,20 @@ Result<void> parse_gpu_amount(std::string_view text, GpuRequest& gpu) {
   return {};
 }
 
-// "20G", or "10G..20G": guaranteed, and up to.
+Result<void> take_topology(const Arguments& arguments, GpuRequest& gpu) {
+  const bool nvlink = arguments.has("nvlink");
+  const bool numa = arguments.has("numa");
+  if (!nvlink && !numa) return {};
+  const std::string option = nvlink ? "--nvlink" : "--numa";
+  if (nvlink && numa) return invalid("--nvlink and --numa: give one of the two");
+  if (gpu.count == 0 || gpu.kind != SliceKind::whole)
+    return invalid(option + " is for whole GPUs; ask for them with -G 2");
+  gpu.topology = nvlink ? GpuTopology::nvlink : GpuTopology::numa_node;
+  return {};
+}
+
+}  // namespace
+
 Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu) {
   const size_t dots = text.find("..");
   TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(text.substr(0, dots)));
@@ -54,8 +82,6 @@ Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu) {
   if (gpu.memory_limit == gpu.memory) gpu.memory_limit = MiB();
   return {};
 }
-
-}  // namespace
 
 Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
   GpuRequest gpu;
@@ -84,16 +110,20 @@ Result<GpuRequest> parse_gpu_request(const Arguments& arguments) {
     if (arguments.has("exclusive") && gpu.kind == SliceKind::fraction) {
       return invalid("--exclusive and a fraction contradict each other; ask for -G 1");
     }
+    TRY(take_topology(arguments, gpu));
     return gpu;
   }
   if (arguments.has("exclusive"))
     return invalid("--exclusive and --gpu-mem or --gpu-compute contradict each other");
   if (amount == nullptr) gpu.count = 1;
   if (gpu.count == 0) return invalid("--gpus: 0 GPUs have no memory or compute to ask for");
+  if (gpu.is_moldable())
+    return invalid("--gpus: a range is of whole GPUs, without --gpu-mem and --gpu-compute");
   if (compute != nullptr && gpu.kind == SliceKind::fraction) {
     return invalid("--gpu-compute: -G " + *amount + " says the compute already; give one of the two");
   }
   gpu.kind = SliceKind::fraction;
+  TRY(take_topology(arguments, gpu));
   if (memory != nullptr) {
     TRY(parse_gpu_memory(*memory, gpu));
   }

@@ -6,17 +6,22 @@ namespace {
 constexpr std::string_view kWholeOrFraction = "ask for whole GPUs (-G 2) or a fraction (-G 0.5) instead";
 
 constexpr Option kResources[] = {
-    {"-G,--gpus", "N|TYPE:N|0.5", "GPUs for each task: a number, a number of a type, or a fraction of one"},
+    {"-G,--gpus", "N|TYPE:N|N..M|0.5",
+     "GPUs for each task: a number, of a type, as many as are free when it starts, or a fraction of one"},
     {"--gpu-mem", "SIZE",
-     "GPU memory of a fraction, for each GPU: 20G, or 10G..20G: guaranteed, and up to while it is free"},
+     "a part of each GPU, not the whole, with that memory: 20G, or 10G..20G: guaranteed, and up to while it "
+     "is free"},
     {"--gpu-compute", "PERCENT", "compute of a fraction: 30%"},
     {"--exclusive", "", "whole GPUs, shared with nobody (what -G N means anyway)"},
     {"--mig", "PROFILE", "a MIG instance: 2g.20gb", kWholeOrFraction},
     {"--turns", "QUANTUM", "turns on whole GPUs with other jobs", kWholeOrFraction},
-    {"--nvlink", "", "only GPUs joined by NVLink", "GPUs that are joined best are preferred anyway"},
+    {"--nvlink", "", "only GPUs that are joined by NVLink with each other (preferred anyway)"},
+    {"--numa", "", "only GPUs of one NUMA node (preferred anyway, after NVLink)"},
     {"-c,--cpus,--cpus-per-task", "N", "CPU cores for each task; 0.5 is half a core"},
     {"--mem", "SIZE", "host memory limit for each task: 32G; a bare number is MiB"},
-    {"-n,--tasks,--ntasks", "N|MIN-MAX", "tasks that start together or not at all"},
+    {"-n,--tasks,--ntasks", "N|MIN-MAX",
+     "tasks that start together or not at all; a range: as many as fit when it starts"},
+    {"--elastic", "", "tasks come and go while it runs: with -G 1..4 (one GPU each) or -n 1-4"},
     {"-t,--time", "DURATION", "time limit: 90 (minutes), 2h, 1d12h, 1-12:00:00"},
 };
 

@@ -94,6 +94,25 @@ Result<void> take_when_and_how(Time now, const Arguments& arguments, api::Submit
   return {};
 }
 
+// `--elastic -G 1..4` is `--elastic -n 1-4 -G 1`: tasks come and go, and each keeps its GPUs.
+Result<void> take_elastic(const Arguments& arguments, api::SubmitRequest& request) {
+  const bool many = request.tasks && request.tasks->max > 1;
+  const bool moldable = request.gpu && request.gpu->is_moldable();
+  if (many && moldable) {
+    return invalid("--gpus: a range of GPUs is for a job of one task; with several, give --tasks a range");
+  }
+  if (!arguments.has("elastic")) return {};
+  request.elastic = true;
+  if (moldable) {
+    request.tasks = api::TaskCount{request.gpu->count, request.gpu->count_max};
+    request.gpu->count = 1;
+    request.gpu->count_max = 0;
+  }
+  if (request.tasks && request.tasks->max > request.tasks->min) return {};
+  return invalid(
+      "--elastic goes with a range to grow and shrink in: -G 1..4 for tasks of one GPU, or -n 1-4");
+}
+
 Result<void> take_resources(const Arguments& arguments, api::SubmitRequest& request) {
   TRY_ASSIGN(const GpuRequest gpu, parse_gpu_request(arguments));
   if (gpu.count > 0) request.gpu = gpu;
@@ -109,7 +128,7 @@ Result<void> take_resources(const Arguments& arguments, api::SubmitRequest& requ
   if (const std::string* value = arguments.find("tasks")) {
     TRY_OPTION(request.tasks, "--tasks", parse_task_count(*value));
   }
-  return {};
+  return take_elastic(arguments, request);
 }
 
 Result<void> take_rank(const Arguments& arguments, api::SubmitRequest& request) {

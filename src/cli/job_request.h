@@ -27,6 +27,8 @@ Result<void> check_job_options(const Arguments& arguments);
 // --- parts, for tests -------------------------------------------------------------------------------------
 // -G with --gpu-mem, --gpu-compute and --exclusive. `count` 0 is no GPU.
 Result<GpuRequest> parse_gpu_request(const Arguments& arguments);
+// The value of --gpu-mem: "20G", or "10G..20G", guaranteed and up to.
+Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu);
 // "-5" to "1000000"
 Result<int32_t> parse_priority(std::string_view text);
 // "3" of each kind, or "error:1,oom:1,infrastructure:3". Without a delay.

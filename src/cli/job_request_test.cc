@@ -103,6 +103,38 @@ TEST(JobRequest, GpuMistakes) {
   EXPECT_NE(refused({"--gpu-mem", "20GB"}).find("--gpu-mem: "), std::string::npos);
 }
 
+TEST(JobRequest, RangesOfGpusAndOfTasks) {
+  const GpuRequest moldable = *accepted({"-G", "1..4"}).gpu;
+  EXPECT_EQ(moldable.count, 1U);
+  EXPECT_EQ(moldable.count_max, 4U);
+  EXPECT_EQ(accepted({"-G", "h100-80:2..4"}).gpu->type, "h100-80");
+  EXPECT_EQ(accepted({"-G", "3..3"}).gpu->count_max, 0U) << "no range";
+  const api::SubmitRequest elastic = accepted({"--elastic", "-G", "1..4"});
+  EXPECT_TRUE(elastic.elastic);
+  EXPECT_EQ(elastic.tasks, (api::TaskCount{1, 4}));
+  EXPECT_EQ(elastic.gpu->count, 1U) << "a task has one, and there are more tasks";
+  EXPECT_EQ(elastic.gpu->count_max, 0U);
+  const api::SubmitRequest pairs = accepted({"--elastic", "-n", "2-8", "-G", "2"});
+  EXPECT_EQ(pairs.tasks, (api::TaskCount{2, 8}));
+  EXPECT_EQ(pairs.gpu->count, 2U);
+  EXPECT_NE(refused({"--elastic", "-G", "2"}).find("range"), std::string::npos);
+  EXPECT_NE(refused({"--elastic"}).find("range"), std::string::npos);
+  EXPECT_NE(refused({"-n", "2", "-G", "1..4"}).find("--tasks"), std::string::npos);
+  EXPECT_NE(refused({"-G", "4..1"}).find("smaller number first"), std::string::npos);
+  EXPECT_NE(refused({"-G", "1..4", "--gpu-mem", "2G"}).find("range"), std::string::npos);
+  for (const char* bad : {"..4", "1..", "1...4", "0..2", "1..x", "1..200000", "0.5..2"}) refused({"-G", bad});
+}
+
+TEST(JobRequest, HowGpusAreJoined) {
+  EXPECT_EQ(accepted({"-G", "2", "--nvlink"}).gpu->topology, GpuTopology::nvlink);
+  EXPECT_EQ(accepted({"-G", "2", "--numa"}).gpu->topology, GpuTopology::numa_node);
+  EXPECT_EQ(accepted({"-G", "2"}).gpu->topology, GpuTopology::any);
+  EXPECT_NE(refused({"--nvlink"}).find("whole GPUs"), std::string::npos);
+  EXPECT_NE(refused({"-G", "0.5", "--numa"}).find("whole GPUs"), std::string::npos);
+  EXPECT_NE(refused({"--gpu-mem", "8G", "--nvlink"}).find("whole GPUs"), std::string::npos);
+  EXPECT_NE(refused({"-G", "2", "--nvlink", "--numa"}).find("one of the two"), std::string::npos);
+}
+
 TEST(JobRequest, EveryOtherOptionArrives) {
   EXPECT_EQ(accepted({"-J", "my run"}).name, "my run");
   EXPECT_EQ(accepted({"-c", "4"}).cpu, MilliCpu(4000));

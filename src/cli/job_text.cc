@@ -26,6 +26,7 @@ std::string gpu_text(const api::JobSummary& job) {
   std::string text;
   if (gpu.kind == SliceKind::whole) {
     text = std::to_string(gpu.count);
+    if (gpu.is_moldable()) text += ".." + std::to_string(gpu.count_max);
   } else {
     text = share_text(gpu.compute, gpu.memory, gpu.memory_limit);
     if (gpu.count > 1) text = std::to_string(gpu.count) + "x" + text;

@@ -92,6 +92,15 @@ Result<int> dry_run(Session& session, const Arguments& arguments, const api::Sub
   const std::string text =
       response.would_start ? "would start now" : "would wait: " + joined(response.reason, forecast);
   session.print(text + "\n");
+  // -G N alone is whole GPUs, so with --gpu-mem it is said that these are not.
+  if (arguments.find("gpus") != nullptr && request.gpu && request.gpu->memory.count() > 0) {
+    const GpuRequest& gpu = *request.gpu;
+    session.note(
+        "  asks for " + format_memory(gpu.memory) +
+        (gpu.memory_limit > gpu.memory ? ".." + format_memory(gpu.memory_limit) : "") + " of " +
+        (gpu.count == 1 ? "one GPU, shared" : "each of " + std::to_string(gpu.count) + " GPUs, shared") +
+        " with other jobs; whole GPUs: without --gpu-mem\n");
+  }
   return 0;
 }
 

@@ -21,13 +21,15 @@ std::string bar(int64_t part, int64_t whole) {
   return std::string(filled, '#') + std::string(kBarCells - filled, '-');
 }
 
-std::string used_by(const api::GpuStatus& gpu) {
+// Where Tranche only observes, nobody is unmanaged who ought to be managed.
+std::string used_by(const api::GpuStatus& gpu, bool observes) {
   std::string text;
   for (const api::SliceRow& slice : gpu.slices) {
     text += (text.empty() ? "" : ", ") + std::to_string(slice.job.value()) + " " + slice.user;
   }
   for (const api::GpuProcess& process : gpu.processes) {
-    if (!process.job) text += (text.empty() ? "" : ", ") + std::string("unmanaged: ") + process.user;
+    if (!process.job)
+      text += (text.empty() ? "" : ", ") + std::string(observes ? "" : "unmanaged: ") + process.user;
   }
   if (gpu.drained) text += (text.empty() ? "" : "; ") + std::string("drained: ") + gpu.reason;
   return text.empty() ? "free" : text;
@@ -39,7 +41,7 @@ Style load_style(const api::GpuStatus& gpu) {
   return gpu.slices.empty() ? Style::kDim : Style::kPlain;
 }
 
-Table gpu_bars(const std::vector<api::GpuStatus>& gpus) {
+Table gpu_bars(const std::vector<api::GpuStatus>& gpus, bool observes) {
   Table table({{.title = "GPU", .right = true},
                {.title = "TYPE", .width_min = 4, .leaves = 1},
                {.title = "UTILISATION", .leaves = 3},
@@ -58,20 +60,23 @@ Table gpu_bars(const std::vector<api::GpuStatus>& gpus) {
          {bar(used, gpu.memory_total.count())},
          {gpu.memory_used ? format_memory(*gpu.memory_used) + "/" + format_memory(gpu.memory_total) : "?"},
          {gpu.temperature_celsius ? std::to_string(*gpu.temperature_celsius) + "C" : "?"},
-         {used_by(gpu)}},
+         {used_by(gpu, observes)}},
         load_style(gpu));
   }
   return table;
 }
 
+bool observes(const TopState& state) { return state.status.mode.starts_with("observe"); }
+
 std::string heading(const TopState& state, const Look& look) {
-  const auto busy = std::count_if(state.gpus.gpus.begin(), state.gpus.gpus.end(),
-                                  [](const api::GpuStatus& gpu) { return !gpu.slices.empty(); });
-  const std::string text = local_time_text(state.now) + "  " + std::to_string(busy) + " of " +
-                           std::to_string(state.gpus.gpus.size()) +
-                           (state.gpus.gpus.size() == 1 ? " GPU" : " GPUs") + " in use, " +
-                           std::to_string(state.status.jobs_running) + " running, " +
-                           std::to_string(state.status.jobs_waiting) + " waiting";
+  const auto busy =
+      std::count_if(state.gpus.gpus.begin(), state.gpus.gpus.end(),
+                    [](const api::GpuStatus& gpu) { return !gpu.slices.empty() || !gpu.processes.empty(); });
+  const std::string text =
+      local_time_text(state.now) + "  " + std::to_string(busy) + " of " +
+      std::to_string(state.gpus.gpus.size()) + (state.gpus.gpus.size() == 1 ? " GPU" : " GPUs") +
+      " in use, " + std::to_string(state.status.jobs_running) + " running, " +
+      std::to_string(state.status.jobs_waiting) + " waiting" + (observes(state) ? "; observing only" : "");
   return styled(look, Style::kBold, look.width == 0 ? text : fit_width(text, look.width)) + "\n";
 }
 
@@ -86,7 +91,7 @@ int rank_of(const api::JobSummary& job) {
 }  // namespace
 
 std::string top_page(const TopState& state, const Look& look, uid_t uid, size_t rows) {
-  std::string page = heading(state, look) + gpu_bars(state.gpus.gpus).render(look) + "\n";
+  std::string page = heading(state, look) + gpu_bars(state.gpus.gpus, observes(state)).render(look) + "\n";
   std::vector<api::JobSummary> jobs = state.jobs;
   std::stable_sort(jobs.begin(), jobs.end(),
                    [](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });

@@ -1,4 +1,6 @@
 // tranche show: everything about a job.
+#include <algorithm>
+
 #include "base/quantity_text.h"
 #include "cli/arguments.h"
 #include "cli/daemon.h"
@@ -67,11 +69,28 @@ std::string retries_text(const api::JobDetail& job) {
   return text + ", first pause " + duration_text(job.retry->delay.value_or(Duration{}));
 }
 
+std::string topology_text(const GpuRequest& gpu) {
+  if (gpu.topology == GpuTopology::any) return "";
+  return gpu.topology == GpuTopology::nvlink ? ", joined by NVLink" : ", on one NUMA node";
+}
+
+// Of a job that may have more than one.
+std::string task_count_text(const api::JobDetail& job) {
+  if (job.tasks_max <= 1) return "";
+  const auto here = std::count_if(job.tasks.begin(), job.tasks.end(),
+                                  [](const api::TaskDetail& task) { return !is_final(task.state); });
+  std::string text = std::to_string(job.tasks_min);
+  if (job.tasks_max > job.tasks_min) text += " to " + std::to_string(job.tasks_max);
+  if (here > 0) text = std::to_string(here) + " of " + text;
+  return job.elastic ? text + ", elastic" : text;
+}
+
 void add_request(Page& page, const api::JobDetail& job) {
   page.line("User", job.user);
   page.line("Queue", job.queue);
   page.line("Class", std::string(to_string(job.job_class)) + ", priority " + std::to_string(job.priority));
-  page.line("GPU", gpu_text(job));
+  page.line("GPU", gpu_text(job) + topology_text(job.gpu));
+  page.line("Tasks", task_count_text(job));
   if (!job.gpus.empty()) page.line("GPUs held", indices_text(job.gpus));
   if (job.started && !is_final(job.state)) {
     page.line("Share", job.over_quota ? "over what its queue is entitled to: others may reclaim it"

@@ -41,11 +41,19 @@ Result<api::UpdateRequest> make_update_request(Session& session, const Arguments
   if (const std::string* value = arguments.find("priority")) {
     TRY_OPTION(request.priority, "--priority", parse_priority(*value));
   }
+  if (const std::string* value = arguments.find("gpu-mem")) {
+    GpuRequest gpu;
+    TRY(parse_gpu_memory(*value, gpu));
+    request.gpu_memory = gpu.memory;
+    if (gpu.memory_limit > gpu.memory) request.gpu_memory_limit = gpu.memory_limit;
+  }
   if (const std::string* value = arguments.find("name")) request.name = *value;
   TRY(take_dependencies(session, arguments, request));
   request.first = arguments.has("first");
   if (request == api::UpdateRequest()) {
-    return invalid("say what is to be otherwise, such as --time 2h, --priority -5, --name NAME or --first");
+    return invalid(
+        "say what is to be otherwise, such as --time 2h, --priority -5, --gpu-mem 30G, --name NAME or "
+        "--first");
   }
   return request;
 }
@@ -54,6 +62,11 @@ std::string changed_text(const api::JobSummary& job, const api::UpdateRequest& r
   std::string text = job_label(job) + " updated";
   if (request.time_limit) text += ", time limit " + format_duration(job.time_limit);
   if (request.priority) text += ", priority " + std::to_string(job.priority);
+  if (request.gpu_memory) {
+    text += ", " + format_memory(*request.gpu_memory);
+    if (request.gpu_memory_limit) text += ".." + format_memory(*request.gpu_memory_limit);
+    text += " of each GPU";
+  }
   if (request.first) text += ", first of its queue";
   return text + "\n";
 }

@@ -69,6 +69,9 @@ constexpr Option kCancel[] = {
 };
 constexpr Option kUpdate[] = {
     {"-t,--time", "DURATION", "time limit; of a job that runs only shorter"},
+    {"--gpu-mem", "SIZE",
+     "memory of each GPU that it shares, 30G or 10G..20G; while it runs more where there is room, less if it "
+     "holds less"},
     {"--priority", "N", "higher runs first within the queue"},
     {"--first", "", "before all your others of its queue that wait"},
     {"-J,--name,--job-name", "NAME", "name of the job"},
@@ -259,12 +262,12 @@ const Verb kVerbs[] = {
     {.name = "update",
      .alias = "",
      .operands = "ID...",
-     .help = "change jobs that wait, or shorten the time limit of those that run",
+     .help = "change jobs that wait, or the time limit and GPU memory of those that run",
      .kind = Operands::kWords,
      .operands_min = 1,
      .operands_max = kMany,
      .examples = {{{"tranche update 7 --time 2h --name short", "job 7, or the whole array 7"},
-                   {"tranche update @ --first", "one's last job goes before one's others"}}},
+                   {"tranche update 7 --gpu-mem 30G", "more or less of its GPU, while it runs"}}},
      .groups = {{{"Options", kUpdate}}},
      .run = run_update},
     {.name = "requeue",

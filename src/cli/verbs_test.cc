@@ -255,6 +255,23 @@ TEST(Verbs, GarbageFromTheDaemonIsAnError) {
   }
 }
 
+TEST(Verbs, QueueShowsProcessorsWhereSomeAreBounded) {
+  api::QueueList list;
+  list.queues.resize(2);
+  list.queues[0].path = "bio";
+  list.queues[1].path = "physics";
+  list.queues[1].used_cpu = MilliCpu(6'000);
+  list.queues[1].used_memory = MiB(16'384);
+  const FakeDaemon daemon([&](const FakeRequest&) { return FakeReply{.body = api::encode(list)}; });
+  EXPECT_EQ(run_words(daemon.socket_path(), {"queue"}).output.find("CPUS"), std::string::npos);
+  list.queues[1].quota_cpu = MilliCpu(8'000);
+  list.queues[1].limit_cpu = MilliCpu(32'000);
+  list.queues[1].limit_memory = MiB(65'536);
+  const std::string output = run_words(daemon.socket_path(), {"queue"}).output;
+  EXPECT_NE(output.find("6 of 8, limit 32"), std::string::npos) << output;
+  EXPECT_NE(output.find("16G of 64G"), std::string::npos) << output;
+}
+
 TEST(Verbs, CancelGoesOnAfterARefusal) {
   const FakeDaemon daemon([](const FakeRequest& request) {
     if (request.target == "/v1/jobs/8/cancel")

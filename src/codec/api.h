@@ -38,7 +38,7 @@ TRANCHE_ENUM(Tier, TRANCHE_TIER)
 TRANCHE_ENUM(CheckStatus, TRANCHE_CHECK_STATUS)
 
 // --- requests ---------------------------------------------------------------------------------------------
-// In JSON a number, or {"min":2,"max":4} for an elastic gang.
+// In JSON a number, or {"min":2,"max":4}: as many as fit when it starts, or while it runs if it is elastic.
 struct TaskCount {
   uint32_t min = 1;
   uint32_t max = 1;
@@ -107,6 +107,7 @@ struct SubmitRequest {
   std::optional<MilliCpu> cpu;
   std::optional<MiB> memory;  // of the host
   std::optional<TaskCount> tasks;
+  bool elastic = false;  // tasks come and go between tasks.min and tasks.max while it runs
   std::optional<Duration> time_limit;
   std::optional<Duration> grace;
   std::optional<RetryRequest> retry;
@@ -131,6 +132,8 @@ struct UpdateRequest {
   std::optional<Time> begin;
   std::optional<std::vector<Dependency>> dependencies;  // instead of what it had
   bool first = false;                                   // before all others of its queue that wait
+  std::optional<MiB> gpu_memory;                        // of each GPU that it shares; guaranteed
+  std::optional<MiB> gpu_memory_limit;                  // with it: up to this while it is free
   bool operator==(const UpdateRequest&) const = default;
 };
 
@@ -264,6 +267,9 @@ struct JobDetail : JobSummary {
   std::optional<std::vector<std::pair<std::string, std::string>>> parameters;  // of a sweep's element
   std::optional<std::string> snapshot_of;  // the folder that `directory` is a copy of
   // Everybody:
+  uint32_t tasks_min = 1;
+  uint32_t tasks_max = 1;
+  bool elastic = false;  // tasks come and go while it runs
   std::vector<TaskDetail> tasks;
   std::vector<ShareRow> shares;       // while it runs with parts of GPUs
   std::vector<HistoryEntry> history;  // oldest first

@@ -68,6 +68,12 @@ void describe(Visitor& v, Of<api::QueueRow>) {
   v.defaulted("usage_milli_gpu_hours", &QueueRow::usage_milli_gpu_hours, kAmount);
   v.defaulted("jobs_waiting", &QueueRow::jobs_waiting, kCount32);
   v.defaulted("jobs_running", &QueueRow::jobs_running, kCount32);
+  v.defaulted("used_cpu_milli", &QueueRow::used_cpu, kAmount);
+  v.defaulted("used_memory_mib", &QueueRow::used_memory, kAmount);
+  v.optional("quota_cpu_milli", &QueueRow::quota_cpu, kAmount);
+  v.optional("limit_cpu_milli", &QueueRow::limit_cpu, kAmount);
+  v.optional("quota_memory_mib", &QueueRow::quota_memory, kAmount);
+  v.optional("limit_memory_mib", &QueueRow::limit_memory, kAmount);
   v.optional("arithmetic", &QueueRow::arithmetic, kLongText);
 }
 
@@ -159,6 +165,7 @@ void describe(Visitor& v, Of<api::SubmitRequest>) {
   v.optional("cpu_milli", &SubmitRequest::cpu, Range{1, limits::kCpuMilliMax});
   v.optional("memory_mib", &SubmitRequest::memory, Range{1, limits::kMemoryMibMax});
   v.optional("tasks", &SubmitRequest::tasks);
+  v.optional("elastic", &SubmitRequest::elastic);
   v.optional("time_limit", &SubmitRequest::time_limit, kTimeLimit);
   v.optional("grace", &SubmitRequest::grace, kDurationText);
   v.optional("retry", &SubmitRequest::retry);
@@ -183,6 +190,8 @@ void describe(Visitor& v, Of<api::UpdateRequest>) {
   v.optional("begin", &UpdateRequest::begin, kTime);
   v.optional("dependencies", &UpdateRequest::dependencies, List{limits::kDependencies, kPlain});
   v.optional("first", &UpdateRequest::first);
+  v.optional("gpu_memory_mib", &UpdateRequest::gpu_memory, Range{1, limits::kMemoryMibMax});
+  v.optional("gpu_memory_limit_mib", &UpdateRequest::gpu_memory_limit, Range{1, limits::kMemoryMibMax});
 }
 
 template <class Visitor>
@@ -344,6 +353,9 @@ void describe(Visitor& v, Of<api::JobDetail>) {
   v.optional("environment_names", &JobDetail::environment_names, List{limits::kVariables, kArgument});
   v.optional("parameters", &JobDetail::parameters, Map{limits::kSweepParameters, kName, kArgument});
   v.optional("snapshot_of", &JobDetail::snapshot_of, kPath);
+  v.defaulted("tasks_min", &JobDetail::tasks_min, kCount32);
+  v.defaulted("tasks_max", &JobDetail::tasks_max, kCount32);
+  v.defaulted("elastic", &JobDetail::elastic);
   v.defaulted("tasks", &JobDetail::tasks, List{limits::kListItems, kPlain});
   v.optional("shares", &JobDetail::shares, List{limits::kListItems, kPlain});
   v.defaulted("history", &JobDetail::history, List{limits::kListItems, kPlain});

@@ -73,6 +73,22 @@ std::string check_gpu(const GpuRequest& gpu) {
   if (gpu.kind == SliceKind::whole && has_size) {
     return "gpu: whole GPUs take no \"compute_milli\" or \"memory_mib\"; ask for \"kind\":\"fraction\"";
   }
+  if (gpu.count_max != 0 && (gpu.kind != SliceKind::whole || gpu.count_max < gpu.count))
+    return "gpu.count_max: is of whole GPUs and must not be below \"count\"";
+  if (gpu.topology != GpuTopology::any && gpu.kind != SliceKind::whole)
+    return "gpu.topology: only whole GPUs can be asked to be joined";
+  return "";
+}
+
+// A range of GPUs is of one task; a range of tasks, each with its GPUs, is what an elastic job grows by.
+std::string check_range(const SubmitRequest& request) {
+  const bool many = request.tasks && request.tasks->max > 1;
+  if (many && request.gpu && request.gpu->is_moldable()) {
+    return "gpu.count_max: a range of GPUs is for a job of one task; give \"tasks\" a range instead";
+  }
+  if (request.elastic && !(request.tasks && request.tasks->max > request.tasks->min)) {
+    return "elastic: needs \"tasks\" with \"min\" below \"max\", between which it may grow and shrink";
+  }
   return "";
 }
 
@@ -118,7 +134,10 @@ std::string check_decoded(const SubmitRequest& request) {
     return "snapshot_of: must be an absolute path";
   }
   if (std::string problem = check_array(request); !problem.empty()) return problem;
-  return request.gpu ? check_gpu(*request.gpu) : std::string();
+  if (request.gpu) {
+    if (std::string problem = check_gpu(*request.gpu); !problem.empty()) return problem;
+  }
+  return check_range(request);
 }
 
 std::string check_decoded(const TokenRequest& request) { return check_name("label", request.label); }
@@ -129,6 +148,9 @@ std::string check_decoded(const NotifyRequest& request) {
 
 std::string check_decoded(const UpdateRequest& request) {
   if (request == UpdateRequest()) return "says nothing to change";
+  if (request.gpu_memory_limit && (!request.gpu_memory || *request.gpu_memory_limit < *request.gpu_memory))
+    return "gpu_memory_limit_mib: comes with \"gpu_memory_mib\", which is guaranteed, and must not be below "
+           "it";
   return request.name ? check_name("name", *request.name) : std::string();
 }
 

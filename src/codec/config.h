@@ -94,8 +94,14 @@ struct ListenConfig {
   bool operator==(const ListenConfig&) const = default;
 };
 
+// manage: jobs are taken, started and held to what they were given. observe: who uses the GPUs is named and
+// added up, and nothing else.
+#define TRANCHE_DAEMON_MODE(X) X(manage) X(observe)
+TRANCHE_ENUM(DaemonMode, TRANCHE_DAEMON_MODE)
+
 struct DaemonConfig {
   // [daemon]
+  DaemonMode mode = DaemonMode::manage;
   std::string run_dir = "/run/tranche";        // sockets and what lives as long as the machine is up
   std::string state_dir = "/var/lib/tranche";  // journal, snapshots, owner-only store
   std::string socket;                          // "" is <run_dir>/tranche.sock: see socket_path()

@@ -138,7 +138,14 @@ std::string format_gpus(MilliGpu amount) {
 }
 
 std::vector<std::string> explain_config(const DaemonConfig& config) {
-  std::vector<std::string> sentences = explain_policy(config.policy);
+  std::vector<std::string> sentences;
+  if (config.mode == DaemonMode::observe) {
+    sentences.push_back(
+        "Tranche only observes: it names who uses the GPUs and adds up their GPU hours; it takes no job, and "
+        "keeps "
+        "nobody from anything. What follows holds once daemon.mode is \"manage\".");
+  }
+  for (std::string& sentence : explain_policy(config.policy)) sentences.push_back(std::move(sentence));
   sentences.push_back(explain_users(config.users_share));
   sentences.push_back(explain_recall(config.share));
   for (std::string& sentence : explain_watchdog(config.watchdog)) sentences.push_back(std::move(sentence));

@@ -160,6 +160,13 @@ std::string take_log_level(const Entry& entry, DaemonConfig& target) {
   return "";
 }
 
+std::string take_mode(const Entry& entry, DaemonConfig& target) {
+  const auto mode = entry.kind == Kind::text ? from_string<DaemonMode>(entry.text) : std::nullopt;
+  if (!mode) return "must be \"manage\" or \"observe\", not " + shown_value(entry);
+  target.mode = *mode;
+  return "";
+}
+
 std::string take_emulated(const Entry& entry, DaemonConfig& target) {
   if (entry.kind == Kind::boolean)
     target.emulated = entry.flag ? EmulatedNodes::yes : EmulatedNodes::no;
@@ -319,6 +326,7 @@ constexpr int64_t kLongest = kDurationMax.count();
 constexpr int64_t kProcessesMax = 4'194'304;
 
 constexpr Key<DaemonConfig> kDaemonKeys[] = {
+    {"mode", "choice", "\"manage\"", take_mode},
     {"run_dir", "path", "\"/run/tranche\"", take_required_path<&DaemonConfig::run_dir>},
     {"state_dir", "path", "\"/var/lib/tranche\"", take_required_path<&DaemonConfig::state_dir>},
     {"socket", "path", "\"\"", take_path<&DaemonConfig::socket, kSocketPathBytes>},

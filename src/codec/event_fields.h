@@ -88,6 +88,7 @@ void describe(Visitor& v, Of<Policy>) {
   v.optional("consolidation_moves", &Policy::consolidation_moves, Range{0, limits::kTasksMax});
   v.optional("topology_levels", &Policy::topology_levels, List{limits::kTopologyLevels, kName});
   v.optional("only_action", &Policy::only_action);
+  v.optional("users_share_gpus", &Policy::users_share_gpus, List{limits::kListItems, kSmallId});
 }
 
 // --- what exists
@@ -300,6 +301,8 @@ void describe(Visitor& v, Of<JobUpdated>) {
   v.optional("begin", &JobUpdated::begin, kTime);
   v.optional("dependencies", &JobUpdated::dependencies, List{limits::kDependencies, kPlain});
   v.optional("first", &JobUpdated::first);
+  v.optional("gpu_memory_mib", &JobUpdated::gpu_memory, kMemoryMib);
+  v.optional("gpu_memory_limit_mib", &JobUpdated::gpu_memory_limit, kMemoryMib);
   v.optional("payload_hash", &JobUpdated::payload_hash, kHash);
   v.optional("name_hash", &JobUpdated::name_hash, kHash);
 }

@@ -24,6 +24,8 @@ void describe(Visitor& v, Of<GpuRequest>) {
   v.optional("memory_mib", &GpuRequest::memory, kMemoryMib);
   v.optional("memory_limit_mib", &GpuRequest::memory_limit, kMemoryMib);
   v.optional("type", &GpuRequest::type, kName);
+  v.optional("count_max", &GpuRequest::count_max, Range{0, limits::kGpusPerTaskMax});
+  v.optional("topology", &GpuRequest::topology);
 }
 
 template <class Visitor>

@@ -116,6 +116,7 @@ TEST(OpenApi, EnumerationsHaveTheValuesOfTheModel) {
   expect_values<JobState>(documented, "JobState");
   expect_values<JobClass>(documented, "JobClass");
   expect_values<SliceKind>(documented, "SliceKind");
+  expect_values<GpuTopology>(documented, "GpuTopology");
   expect_values<DependencyKind>(documented, "DependencyKind");
   expect_values<ExitCause>(documented, "ExitCause");
   expect_values<ProofKind>(documented, "ProofKind");

@@ -151,9 +151,14 @@ class RandomFiller {
       request.sweep = {{"lr", {"0.1", "1e-3"}}, {"seed", {"1", "2", "3"}}};
       request.array = ArraySpec{{1, 2, 3, 4, 5, 6}, 0};
     }
+    request.elastic = request.elastic && request.tasks && request.tasks->max > request.tasks->min;
     if (!request.gpu) return;
     GpuRequest& gpu = *request.gpu;
     gpu.count = std::max(gpu.count, 1u);
+    if (gpu.kind != SliceKind::whole || gpu.count_max < gpu.count ||
+        (request.tasks && request.tasks->max > 1))
+      gpu.count_max = 0;
+    if (gpu.kind != SliceKind::whole) gpu.topology = GpuTopology::any;
     if (gpu.kind == SliceKind::mig) gpu.kind = SliceKind::whole;
     const bool may_burst = gpu.kind == SliceKind::fraction && gpu.memory.count() > 0;
     if (!may_burst || gpu.memory_limit < gpu.memory) gpu.memory_limit = MiB{};
@@ -169,6 +174,8 @@ class RandomFiller {
   }
   void repair(api::NotifyRequest& request) { request.events.push_back(api::NoticeKind::ended); }
   void repair(api::UpdateRequest& request) {
+    if (!request.gpu_memory || request.gpu_memory_limit < request.gpu_memory)
+      request.gpu_memory_limit.reset();
     if (request == api::UpdateRequest()) request.first = true;
   }
 

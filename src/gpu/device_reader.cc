@@ -16,6 +16,36 @@ namespace {
 
 constexpr size_t kAffinityMax = sizeof(sampler::Gpu::cpu_affinity) - 1;
 
+// FNV-1a over what tells one layout of a GPU from another.
+class Fingerprint {
+ public:
+  void add(uint64_t value) {
+    for (int shift = 0; shift < 64; shift += 8) mix(static_cast<unsigned char>(value >> shift));
+  }
+  void add(const std::string& text) {
+    for (const char c : text) mix(static_cast<unsigned char>(c));
+    mix(0);
+  }
+  uint64_t value() const { return hash_; }
+
+ private:
+  void mix(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001B3; }
+  uint64_t hash_ = 0xCBF29CE484222325;
+};
+
+uint64_t layout_of(nvml::NvmlCaller& nvml, nvml::Device device, uint32_t minor) {
+  Fingerprint layout;
+  layout.add(minor);
+  const auto mig = nvml.mig_mode(device);
+  if (mig.ok()) layout.add((mig.value.current ? 1u : 0u) + (mig.value.pending ? 2u : 0u));
+  for (uint32_t number = 0; mig.ok() && mig.value.current && number < nvml::kMigDevicesMax; ++number) {
+    const auto uuid = nvml.mig_uuid(device, number);
+    if (uuid.ok()) layout.add(uuid.value);
+    if (!uuid.ok() && uuid.code != Code::not_found) break;
+  }
+  return layout.value();
+}
+
 void describe_place(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
                     sampler::Gpu& gpu) {
   const PciPlace place = read_pci_place(roots.sysfs, sampler::field_text(gpu.pci_bus_id));
@@ -43,6 +73,8 @@ void describe_board(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Gpu& g
   if (minor.ok()) {
     gpu.minor = minor.value;
     gpu.known |= sampler::kKnownMinor;
+    // Before the rest is asked: what changes while it is described is seen by the first reading.
+    gpu.layout = layout_of(nvml, device, minor.value);
   }
   const auto capability = nvml.compute_capability(device);
   if (capability.ok() && capability.value.major > 0 && capability.value.minor >= 0) {
@@ -152,38 +184,12 @@ void read_activity(nvml::NvmlCaller& nvml, nvml::Device device, sampler::Reading
   }
 }
 
-// FNV-1a over what tells one layout of a GPU from another.
-class Fingerprint {
- public:
-  void add(uint64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) mix(static_cast<unsigned char>(value >> shift));
-  }
-  void add(const std::string& text) {
-    for (const char c : text) mix(static_cast<unsigned char>(c));
-    mix(0);
-  }
-  uint64_t value() const { return hash_; }
-
- private:
-  void mix(unsigned char byte) { hash_ = (hash_ ^ byte) * 0x100000001B3; }
-  uint64_t hash_ = 0xCBF29CE484222325;
-};
-
 // The node of the GPU is looked for under the number that it bears now.
 void read_layout(nvml::NvmlCaller& nvml, nvml::Device device, const ReaderRoots& roots,
                  sampler::Reading& reading) {
   const auto minor = nvml.minor_number(device);
   if (!minor.ok()) return;
-  Fingerprint layout;
-  layout.add(minor.value);
-  const auto mig = nvml.mig_mode(device);
-  if (mig.ok()) layout.add((mig.value.current ? 1u : 0u) + (mig.value.pending ? 2u : 0u));
-  for (uint32_t number = 0; mig.ok() && mig.value.current && number < nvml::kMigDevicesMax; ++number) {
-    const auto uuid = nvml.mig_uuid(device, number);
-    if (uuid.ok()) layout.add(uuid.value);
-    if (!uuid.ok() && uuid.code != Code::not_found) break;
-  }
-  reading.layout = layout.value();
+  reading.layout = layout_of(nvml, device, minor.value);
   reading.known |= sampler::kKnownLayout;
   if (roots.dev.empty()) return;
   const auto missing = [&](const std::string& name) {

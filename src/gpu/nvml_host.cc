@@ -20,6 +20,12 @@ std::string milliseconds(Duration duration) {
   return std::to_string(duration.count() / kMillisecond.count());
 }
 
+// What later readings are held against; unknown where the GPU was not described.
+std::optional<uint64_t> described_layout(const sampler::Gpu& message) {
+  if ((message.known & sampler::kKnownMinor) == 0) return std::nullopt;
+  return message.layout;
+}
+
 }  // namespace
 
 NvmlHost::NvmlHost(Reactor& reactor, NvmlHostOptions options)
@@ -209,11 +215,14 @@ DiscoveredGpu NvmlHost::describe(const sampler::Gpu& message) const {
 void NvmlHost::adopt_first_inventory() {
   inventory_.driver_version = arriving_driver_version_;
   std::set<std::string> uuids;
+  std::map<uint32_t, std::optional<uint64_t>> layouts;
   for (const sampler::Gpu& message : arriving_gpus_) {
     DiscoveredGpu gpu = describe(message);
     const bool usable = gpu.index < sampler::kGpusMax && !gpu.uuid.empty() && uuids.insert(gpu.uuid).second &&
                         (inventory_.gpus.empty() || inventory_.gpus.back().index < gpu.index);
-    if (usable) inventory_.gpus.push_back(std::move(gpu));
+    if (!usable) continue;
+    layouts[gpu.index] = described_layout(message);
+    inventory_.gpus.push_back(std::move(gpu));
   }
   complete_links(inventory_.gpus);
   for (const DiscoveredGpu& gpu : inventory_.gpus) {
@@ -221,6 +230,7 @@ void NvmlHost::adopt_first_inventory() {
     device.gpu = gpu;
     device.sampler_index = gpu.index;
     device.answered_at = now();
+    device.layout = layouts[gpu.index];
     device.retry_delay = options_.retry_delay_min;
   }
   for (const sampler::GpuProblem& problem : arriving_problems_) {
@@ -245,6 +255,7 @@ void NvmlHost::adopt_later_inventory() {
     for (const sampler::Gpu& message : arriving_gpus_) {
       if (sampler::field_text(message.uuid) != device.gpu.uuid) continue;
       device.sampler_index = message.index;
+      if (!device.skipped) device.layout = described_layout(message);
       changed = adopt_change(device, message) || changed;
     }
     if (device.sampler_index || device.let_go_index) continue;

@@ -89,7 +89,7 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
     std::string stuck_reason;               // why it is skipped or does not answer; empty: it is asked
     Duration retry_delay;
     Reactor::Handle retry;
-    std::optional<uint64_t> layout;           // of the first reading after it was described
+    std::optional<uint64_t> layout;           // when it was described, or of the first reading after
     std::vector<GpuJobFault> faults_of_jobs;  // of the last day, oldest first; bounded
   };
 

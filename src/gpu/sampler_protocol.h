@@ -77,6 +77,7 @@ struct Gpu {
   uint32_t known = 0;
   uint64_t memory_total = 0;    // bytes
   uint64_t memory_reserve = 0;  // bytes
+  uint64_t layout = 0;          // as in Reading; known where the minor is
   uint32_t minor = 0;
   int32_t numa_node = -1;
   uint32_t mig_capable = 0, mig_enabled = 0, mig_pending = 0;
@@ -176,7 +177,7 @@ struct Progress {
 };
 
 static_assert(sizeof(Header) == 16 && sizeof(Request) == 24 && sizeof(Inventory) == 624);
-static_assert(sizeof(Gpu) == 16 + 64 + 480 + 8 * kGpusMax);
+static_assert(sizeof(Gpu) == 16 + 72 + 480 + 8 * kGpusMax);
 static_assert(sizeof(MigDevice) == 144 && sizeof(Xid) == 40);
 static_assert(sizeof(GpuProblem) == 32 && sizeof(Process) == 32 && sizeof(UserName) == 88);
 static_assert(offsetof(Reading, processes) == 104 && sizeof(Reading) <= kMessageMax);

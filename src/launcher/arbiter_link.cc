@@ -27,10 +27,7 @@ Outcome<void> ArbiterLink::make_files(const wire::StartRequest& request, bool he
                           static_cast<uint16_t>(wire::ArbiterKind::register_task), 1};
   registration_.key = request.key;
   registration_.uid = request.uid;
-  registration_.gpu_count = request.share_count;
-  std::copy(std::begin(request.shares), std::end(request.shares), std::begin(registration_.gpus));
-  std::copy(std::begin(request.guarantee_bytes), std::end(request.guarantee_bytes),
-            std::begin(registration_.guarantee_bytes));
+  change(request);
   registration_.held_by_driver = held_by_driver ? 1 : 0;
   listener_ = FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   page_ = FileDescriptor(::memfd_create("tranche-leases", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -39,6 +36,13 @@ Outcome<void> ArbiterLink::make_files(const wire::StartRequest& request, bool he
     return call_failed("making the task's socket to the arbiter");
   }
   return {};
+}
+
+void ArbiterLink::change(const wire::StartRequest& request) {
+  registration_.gpu_count = request.share_count;
+  std::copy(std::begin(request.shares), std::end(request.shares), std::begin(registration_.gpus));
+  std::copy(std::begin(request.guarantee_bytes), std::end(request.guarantee_bytes),
+            std::begin(registration_.guarantee_bytes));
 }
 
 void ArbiterLink::start() {

@@ -17,6 +17,9 @@ class ArbiterLink {
   // For a task with shares; without it the rest does nothing.
   // `held_by_driver`: its limits are set in the driver too.
   isolation::Outcome<void> make_files(const wire::StartRequest& request, bool held_by_driver = false);
+  bool has_files() const { return static_cast<bool>(listener_); }
+  // Other limits from the next registration on.
+  void change(const wire::StartRequest& request);
   // The task's socket, unbound until the child gives it its name; -1 without shares.
   int socket() const { return listener_.get(); }
   // The socket listens: from now on the arbiter may accept.

@@ -75,6 +75,7 @@ void Launcher::on_request(Packet& packet) {
     case LauncherKind::freeze:
     case LauncherKind::thaw:
     case LauncherKind::set_limits:
+    case LauncherKind::set_gpu_memory:
     case LauncherKind::attach:
     case LauncherKind::forget:
       return on_task_request(packet);

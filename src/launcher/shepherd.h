@@ -47,6 +47,7 @@ class Shepherd {
   void on_kill(const Packet& packet);
   void on_freeze(uint64_t id, bool frozen);
   void on_set_limits(const Packet& packet);
+  void on_set_gpu_memory(const Packet& packet);
   void on_attach(Packet& packet);
 
   // Life and end (shepherd.cc).
@@ -98,6 +99,7 @@ class Shepherd {
   wire::ExitCause ending_ = wire::ExitCause::none;  // why we end it
   bool main_reaped_ = true;                         // no child yet, or waited for
   bool usage_is_final_ = false;                     // it was read when no process was left
+  bool is_ready_ = false;                           // the child waits for the word, or found it there
   bool go_given_ = false;
   bool client_done_ = true;
   bool cgroup_removed_ = true;

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "base/failpoint.h"
+#include "launcher/driver_limits.h"
 #include "launcher/shepherd.h"
 
 namespace tranche::launcher {
@@ -36,6 +38,8 @@ void Shepherd::on_packet(Packet& packet) {
       return on_freeze(id, false);
     case LauncherKind::set_limits:
       return on_set_limits(packet);
+    case LauncherKind::set_gpu_memory:
+      return on_set_gpu_memory(packet);
     case LauncherKind::attach:
       return on_attach(packet);
     case LauncherKind::start:
@@ -60,16 +64,21 @@ void Shepherd::on_packet(Packet& packet) {
 
 void Shepherd::on_go(uint64_t id) {
   if (go_given_) return reply(id, EALREADY, "this attempt has been told to go before");
-  if (state() != TaskState::prepared || ending_ != wire::ExitCause::none) {
+  // The word may come while the task still prepares itself: it finds it when it is ready, and nobody has to
+  // be told and asked in between. Not with a part of a GPU, whose arbiter hears of the task first.
+  const bool prepares = state() == TaskState::preparing && !main_reaped_ && plan_.request.share_count == 0;
+  if ((state() != TaskState::prepared && !prepares) || ending_ != wire::ExitCause::none) {
     return reply(id, ESRCH, "this attempt is not prepared");
   }
+  const uint32_t before = record_.state;
+  if (prepares) record_.task_start_ticks = process_start_ticks(record_.task_pid);
   // Recorded first: from here on it may have executed, whoever dies.
   const uint64_t now = boot_time_ns();
   record_.state = static_cast<uint32_t>(TaskState::running);
   record_.end.started_boottime_ns = now;
   if (!write_record()) {
     // A launcher that finds no record of its run would take it for one that never ran, and start it again.
-    record_.state = static_cast<uint32_t>(TaskState::prepared);
+    record_.state = before;
     record_.end.started_boottime_ns = 0;
     reply(id, EIO, "the task's record cannot be written; is the run folder full?");
     fail_start(wire::StartStage::cgroup, {EIO, "its record cannot be written; is the run folder full?"});
@@ -137,6 +146,36 @@ void Shepherd::on_set_limits(const Packet& packet) {
     write_record();
     arm_timer();
   }
+  reply(id, 0);
+}
+
+void Shepherd::on_set_gpu_memory(const Packet& packet) {
+  wire::SetGpuMemory request{};
+  const uint64_t id = packet.header.id;
+  wire::StartRequest changed = plan_.request;
+  if (!packet.decode(request) || request.share_count == 0 || request.share_count != changed.share_count) {
+    return reply(id, EINVAL, "the task has other parts of GPUs");
+  }
+  for (uint32_t i = 0; i < request.share_count; ++i) {
+    const bool same_gpu =
+        std::memcmp(request.shares[i].uuid, changed.shares[i].uuid, sizeof changed.shares[i].uuid) == 0;
+    if (!same_gpu || request.shares[i].limit_bytes == 0 || changed.shares[i].limit_bytes == 0 ||
+        request.guarantee_bytes[i] > request.shares[i].limit_bytes) {
+      return reply(id, EINVAL, "the task has other parts of GPUs, or a part would be none");
+    }
+    changed.shares[i].limit_bytes = request.shares[i].limit_bytes;
+    changed.guarantee_bytes[i] = request.guarantee_bytes[i];
+  }
+  if (!cgroup_ || has_ended() || !arbiter_.has_files())
+    return reply(id, ESRCH, "the task has no part of a GPU now");
+  // After a restart the daemon says it again.
+  if (std::memcmp(&changed, &plan_.request, sizeof changed) == 0) return reply(id, 0);
+  if (has_driver_limits_) {
+    if (const auto held = set_driver_limits(host_, changed); !held)
+      return reply(id, held.error().error, held.error().text);
+  }
+  plan_.request = changed;
+  arbiter_.change(changed);
   reply(id, 0);
 }
 

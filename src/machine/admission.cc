@@ -84,6 +84,7 @@ Result<AdmittedJob> admit(const api::SubmitRequest& request, const Caller& calle
   if (request.tasks) {
     spec.tasks_min = request.tasks->min;
     spec.tasks_max = request.tasks->max;
+    spec.elastic = request.elastic;
   }
   if (interactive && spec.tasks_max > 1) {
     return fail(

@@ -21,7 +21,8 @@ void ApiServer::status(Call& call) {
   // Over every job and GPU: not for a page that asks each second.
   const std::string* hash = call.request.query_value("state_hash");
   if (hash != nullptr && *hash == "true") report.state_hash = scheduler.state_hash();
-  report.mode = parts_.config.emulated == EmulatedNodes::yes ? "system, emulated" : "system";
+  report.mode = parts_.observation != nullptr ? "observe" : "system";
+  if (parts_.config.emulated == EmulatedNodes::yes) report.mode += ", emulated";
   report.tiers = {
       "whole GPUs: enforced by the kernel's device filter",
       "fractions: " + fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()).sentence};
@@ -51,8 +52,8 @@ void ApiServer::check_config(Call& call) {
   }
   api::PolicySummary summary;
   summary.queues = static_cast<uint32_t>(config->policy.queues.size());
-  summary.changed =
-      effective_policy(*config, parts_.gpus.driver_version()) != parts_.engine.scheduler().policy();
+  summary.changed = effective_policy(*config, parts_.gpus.driver_version(), parts_.engine.scheduler()) !=
+                    parts_.engine.scheduler().policy();
   summary.sentences = explain_config(*config);
   call.responder.respond(json_response(200, api::encode(summary)));
 }

@@ -6,6 +6,7 @@
 #include "codec/sweep.h"
 #include "linux/log.h"
 #include "machine/api_server.h"
+#include "machine/members.h"
 #include "machine/task_facts.h"
 
 namespace tranche::machine {
@@ -70,8 +71,9 @@ void ApiServer::exec_in(Call& call, const JobRecord& job, const api::ExecRequest
   plan.owner = job.spec->owner;
   plan.directory = request.directory.value_or(submitted.directory);
   plan.arguments = request.argv;
-  plan.environment = task_environment({variables.begin(), variables.end()},
-                                      task_facts(task->key, job, user, parts_.gpus, task->slices, submitted));
+  TaskFacts facts = task_facts(task->key, job, user, parts_.gpus, task->slices, submitted);
+  if (job.spec->elastic) facts.members_file = members_file(parts_.config.run_dir, job.id);
+  plan.environment = task_environment({variables.begin(), variables.end()}, facts);
   plan.umask = submitted.umask.value_or(022);
   const InteractiveSessions::Terminal size = terminal_size(call.request);
   plan.terminal = request.pty;

@@ -3,6 +3,7 @@
 #include "linux/digest.h"
 #include "machine/api_server.h"
 #include "machine/job_update.h"
+#include "machine/shares.h"
 
 namespace tranche::machine {
 
@@ -12,7 +13,14 @@ void ApiServer::update(Call& call) {
   if (!request) return call.responder.respond(request.error());
   JobRecord* job = find_job_to_change(call, Denied::update);
   if (job == nullptr) return;
-  auto updated = checked_update(*job, *request, call.caller, parts_.engine.scheduler().policy(),
+  if (request->gpu_memory) {
+    JobSpec wanted = *job->spec;
+    wanted.task.gpu.memory = *request->gpu_memory;
+    wanted.task.gpu.memory_limit = request->gpu_memory_limit.value_or(MiB());
+    if (const auto may = check_parts(wanted); !may) return call.responder.respond(may.error());
+  }
+  const MemoryHeld held = parts_.shares == nullptr ? MemoryHeld() : parts_.shares->held_by(job->id);
+  auto updated = checked_update(*job, *request, call.caller, held, parts_.engine.scheduler(),
                                 parts_.engine.jobs(), parts_.engine.now());
   if (!updated) return call.responder.respond(updated.error());
   if (!request->name) return record_change(call, job->id, std::move(*updated), {});

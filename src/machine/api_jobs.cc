@@ -6,6 +6,7 @@
 #include "linux/log.h"
 #include "machine/admission.h"
 #include "machine/api_server.h"
+#include "machine/least_part.h"
 
 namespace tranche::machine {
 
@@ -50,7 +51,28 @@ InteractiveSessions::Terminal terminal_size(const HttpRequest& request) {
   return terminal;
 }
 
+// Whether a program could start in the parts of GPUs that the job asks for.
+Result<void> ApiServer::check_parts(const JobSpec& spec) const {
+  std::vector<const GpuRequest*> parts;
+  if (spec.groups.empty() && spec.task.gpu.kind == SliceKind::fraction) parts.push_back(&spec.task.gpu);
+  for (const TaskGroup& group : spec.groups) {
+    if (group.tasks_max > 0 && group.task.gpu.kind == SliceKind::fraction) parts.push_back(&group.task.gpu);
+  }
+  if (parts.empty()) return {};
+  std::vector<const Gpu*> gpus;
+  for (const auto& view : parts_.engine.scheduler().gpus()) gpus.push_back(view.gpu);
+  const std::vector<MiB> contexts = context_sizes(parts_.config.run_dir, gpus);
+  for (const GpuRequest* part : parts) TRY(check_least_part(*part, gpus, contexts));
+  return {};
+}
+
 Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool interactive) {
+  if (parts_.observation != nullptr) {
+    return fail(
+        ErrorCode::denied,
+        "Tranche only observes on this machine (daemon.mode is \"observe\"), so it takes no job: start the "
+        "command by itself; 'tranche share' shows who has used how much");
+  }
   if (!parts_.engine.journal().trouble().empty()) {
     return fail(ErrorCode::storage_full,
                 "no job can be taken now, since it could not be kept: " + parts_.engine.journal().trouble() +
@@ -70,6 +92,7 @@ Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool int
     if (hooks_ == nullptr) return fail(ErrorCode::not_available_yet, "this daemon tells nobody of jobs");
     TRY(hooks_->check(request.notify));
   }
+  TRY(check_parts(submission.job.spec));
   if (submission.job.spec.task.gpu.kind == SliceKind::fraction && parts_.gpus.whole_only()) {
     return fail(ErrorCode::invalid_argument,
                 "this machine's GPUs are virtual ones (vGPU) and can be given whole only: ask for -G 1");

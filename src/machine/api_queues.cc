@@ -7,6 +7,8 @@ void ApiServer::queues(Call& call) {
 }
 
 void ApiServer::share(Call& call) {
+  if (parts_.observation != nullptr)
+    return call.responder.respond(json_response(200, api::encode(parts_.observation->report())));
   call.responder.respond(json_response(200, api::encode(queue_list(view_source(), true))));
 }
 

@@ -17,6 +17,7 @@
 #include "machine/gpu_manager.h"
 #include "machine/hook_set.h"
 #include "machine/interactive_sessions.h"
+#include "machine/observation.h"
 #include "machine/rate_limit.h"
 #include "machine/task_host.h"
 #include "machine/tokens.h"
@@ -39,6 +40,7 @@ class ApiServer final : public StepObserver {
     // Reads the configuration anew and records the change; what it means, or why it was refused.
     std::function<Result<api::PolicySummary>()> reload;
     const Shares* shares = nullptr;
+    const Observation* observation = nullptr;  // null: jobs are managed
   };
   explicit ApiServer(Parts parts);
 
@@ -125,6 +127,7 @@ class ApiServer final : public StepObserver {
   // A checked submission, ready to be recorded.
   struct Submission;
   Result<Submission> prepare_submission(Call& call, bool interactive);
+  Result<void> check_parts(const JobSpec& spec) const;
   void dry_run(Call& call, const Submission& submission);
   void record_submission(Submission submission, std::function<void(JobId)> durable);
   void answer_submitted(Responder responder, JobId job);

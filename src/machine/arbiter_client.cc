@@ -88,6 +88,15 @@ void ArbiterClient::ask_page() {
   });
 }
 
+void ArbiterClient::set_limit(const TaskKey& task, const std::string& gpu, MiB limit, MiB guarantee) {
+  wire::SetMemoryLimit message{};
+  if (!uuid_bytes(gpu, message.uuid)) return;
+  message.key = {task.job.value(), task.rank, task.attempt};
+  message.limit_bytes = static_cast<uint64_t>(limit.count()) << 20;
+  message.guarantee_bytes = static_cast<uint64_t>(guarantee.count()) << 20;
+  (void)send(message, wire::ArbiterKind::set_limit);
+}
+
 void ArbiterClient::set_board(const std::string& gpu, MiB usable, MiB elsewhere) {
   wire::SetBoard message{};
   if (!uuid_bytes(gpu, message.uuid)) return;

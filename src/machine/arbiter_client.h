@@ -17,6 +17,7 @@ class ArbiterClient final : public MemoryArbiter {
   ArbiterClient(Reactor& reactor, std::string socket_path);
 
   void usage(Answered answered) override;
+  void set_limit(const TaskKey& task, const std::string& gpu, MiB limit, MiB guarantee) override;
   void set_board(const std::string& gpu, MiB usable, MiB elsewhere) override;
 
  private:

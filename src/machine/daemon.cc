@@ -63,19 +63,23 @@ Result<void> Daemon::recover() {
   sessions_ = std::make_unique<InteractiveSessions>(parts_.reactor, *engine_);
   releases_ = std::make_unique<ReleaseWatch>(parts_.reactor, *engine_, *gpus_, *drains_);
   if (parts_.arbiter != nullptr) {
-    shares_ = std::make_unique<Shares>(
-        Shares::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, *parts_.arbiter, parts_.config});
+    TRY_ASSIGN(const std::string watchdog, journal_->read_note(kWatchdogNote));
+    shares_ = std::make_unique<Shares>(Shares::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, *drains_,
+                                                     *parts_.arbiter, parts_.config},
+                                       rebooted_ ? std::string() : watchdog);
     shares_->on_open([this](const TaskKey& task) { runner_->go_again(task); });
   }
-  runner_ = std::make_unique<TaskRunner>(TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_,
-                                                           *sessions_, *releases_, parts_.users,
-                                                           parts_.config.task_processes_max, shares_.get()});
+  runner_ = std::make_unique<TaskRunner>(
+      TaskRunner::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, *sessions_, *releases_, parts_.users,
+                        parts_.config.task_processes_max, parts_.config.run_dir, shares_.get()});
+  members_ = std::make_unique<Members>(*engine_, parts_.config.run_dir);
   strangers_ = std::make_unique<StrangerWatch>(
       StrangerWatch::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users,
                            parts_.config.scan_interval, &parts_.config.watchdog});
+  if (parts_.config.mode == DaemonMode::observe) TRY(prepare_to_observe());
   api_ = std::make_unique<ApiServer>(ApiServer::Parts{
       parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users, parts_.config,
-      [this] { return may_submit(); }, [this] { return reload(); }, shares_.get()});
+      [this] { return may_submit(); }, [this] { return reload(); }, shares_.get(), observation_.get()});
   // Without them nobody comes from outside; those on the machine itself need none.
   if (auto tokens = TokenStore::open(parts_.config.state_dir)) {
     tokens_ = std::make_unique<TokenStore>(std::move(*tokens));
@@ -108,8 +112,28 @@ Result<void> Daemon::find_names() {
   return {};
 }
 
+// Whoever only looks on cannot look after jobs.
+Result<void> Daemon::prepare_to_observe() {
+  if (const size_t live = engine_->jobs().live().size(); live > 0) {
+    return fail(ErrorCode::conflict,
+                "daemon.mode is \"observe\", and " + std::to_string(live) +
+                    (live == 1 ? " job has" : " jobs have") +
+                    " not ended: set it to \"manage\", let them end or cancel them, and then observe");
+  }
+  observation_ = std::make_unique<Observation>(
+      Observation::Parts{parts_.reactor, *engine_, *gpus_, parts_.users, parts_.config.sample_interval});
+  return observation_->load();
+}
+
+void Daemon::finish(std::function<void()> done) {
+  if (observation_) observation_->note();
+  snapshots_->finish(std::move(done));
+}
+
 void Daemon::start(std::function<void()> ready) {
-  // The runner first: it prepares what a step decided before anybody else spends time on it.
+  // An elastic job is told of a task that is taken from it before the task is.
+  engine_->add_observer(*members_);
+  // The runner before the rest: it prepares what a step decided before anybody else spends time on it.
   engine_->add_observer(*runner_);
   engine_->add_observer(*sessions_);
   engine_->add_observer(*api_);
@@ -118,10 +142,13 @@ void Daemon::start(std::function<void()> ready) {
   // The boot is noted only after what it did to the tasks of the last one: a daemon that dies in between must
   // see the reboot again, or it would take what ran then for what never ran.
   runner_->on_reconciled([this] { journal_->append_note(kBootIdNote, parts_.boot_id); });
+  members_->resume();
   runner_->resume(rebooted_);
-  if (Policy policy = effective_policy(parts_.config, ""); policy != engine_->scheduler().policy())
+  if (Policy policy = effective_policy(parts_.config, "", engine_->scheduler());
+      policy != engine_->scheduler().policy())
     engine_->record(PolicyChanged{std::move(policy)});
   gpus_->discover(std::move(ready));
+  if (observation_) return observation_->start();
   strangers_->start();
   if (shares_) shares_->start([this] { return api_->gpus_now(); });
 }
@@ -130,7 +157,7 @@ Result<api::PolicySummary> Daemon::reload() {
   TRY_ASSIGN(DaemonConfig fresh, parts_.read_config());
   api::PolicySummary summary;
   summary.queues = static_cast<uint32_t>(fresh.policy.queues.size());
-  Policy policy = effective_policy(fresh, gpus_->driver_version());
+  Policy policy = effective_policy(fresh, gpus_->driver_version(), engine_->scheduler());
   summary.changed = policy != engine_->scheduler().policy();
   summary.sentences = explain_config(fresh);
   DaemonConfig others = fresh;

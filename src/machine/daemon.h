@@ -17,6 +17,8 @@
 #include "machine/hook_set.h"
 #include "machine/interactive_sessions.h"
 #include "machine/journal.h"
+#include "machine/members.h"
+#include "machine/observation.h"
 #include "machine/release_watch.h"
 #include "machine/shares.h"
 #include "machine/snapshots.h"
@@ -54,11 +56,12 @@ class Daemon {
   ApiServer& api() { return *api_; }
   bool may_submit() const { return runner_->has_reconciled(); }
   Engine& engine() { return *engine_; }
-  const Shares* shares() const { return shares_.get(); }  // null without an arbiter
+  const Shares* shares() const { return shares_.get(); }                 // null without an arbiter
+  const Observation* observation() const { return observation_.get(); }  // null: jobs are managed
   GpuManager& gpus() { return *gpus_; }
 
   // A clean stop: `done` when a snapshot is on the disk, if one is worth it. Nothing else is stopped.
-  void finish(std::function<void()> done) { snapshots_->finish(std::move(done)); }
+  void finish(std::function<void()> done);
 
   // The configuration was changed on disk: a new policy enters as one event; what needs a restart is named.
   Result<api::PolicySummary> reload();
@@ -67,6 +70,7 @@ class Daemon {
   explicit Daemon(Parts parts);
   Result<void> recover();
   Result<void> find_names();
+  Result<void> prepare_to_observe();
 
   Parts parts_;
   bool rebooted_ = false;
@@ -79,8 +83,10 @@ class Daemon {
   std::unique_ptr<InteractiveSessions> sessions_;
   std::unique_ptr<ReleaseWatch> releases_;
   std::unique_ptr<Shares> shares_;
+  std::unique_ptr<Members> members_;
   std::unique_ptr<TaskRunner> runner_;
   std::unique_ptr<StrangerWatch> strangers_;
+  std::unique_ptr<Observation> observation_;  // null: jobs are managed
   std::unique_ptr<ApiServer> api_;
   std::unique_ptr<HookSet> hooks_;
   std::unique_ptr<TokenStore> tokens_;

@@ -14,9 +14,11 @@
 #include "base/random.h"
 #include "gpu/simulated_host.h"
 #include "linux/digest.h"
+#include "linux/files.h"
 #include "linux/log.h"
 #include "machine/admission.h"
 #include "machine/daemon.h"
+#include "machine/members.h"
 #include "machine/simulated_task_host.h"
 #include "machine/verify_journal.h"
 
@@ -75,7 +77,7 @@ class World : private StepObserver {
         tasks_(reactor_, [this](const LaunchPlan&) { return behaviour(); }) {
     char folder[] = "/dev/shm/tranche-simulation-XXXXXX";
     state_dir_ = ::mkdtemp(folder);
-    config_.state_dir = state_dir_;
+    config_.state_dir = config_.run_dir = state_dir_;
     config_.journal_ballast = MiB(1);
     config_.policy.minimum_runtime = kSecond;
     config_.snapshot_rows = static_cast<uint32_t>(random_.between(5, 60));
@@ -125,6 +127,8 @@ class World : private StepObserver {
   int crashes() const { return crashes_; }
   int stopped_for_a_lost_gpu() const { return stopped_for_a_lost_gpu_; }
   int faults() const { return faults_; }
+  int elastic_jobs() const { return elastic_jobs_; }
+  int resized() const { return resized_; }
 
  private:
   Engine& engine() { return daemon_->engine(); }
@@ -163,6 +167,10 @@ class World : private StepObserver {
   // nothing is known, or whose neighbour is lost.
   void on_step(const JournalRow& row) override {
     for (const Decision& decision : row.decisions) {
+      if (const auto* start = std::get_if<Start>(&decision); start != nullptr && start->task.rank > 0) {
+        const JobRecord* const job = engine().jobs().find(start->task.job);
+        resized_ += job->spec->elastic && job->tasks.front().started.is_set() ? 1 : 0;
+      }
       const auto* const stop = std::get_if<Stop>(&decision);
       if (stop == nullptr || stop->reason != StopReason::node_failed) continue;
       const JobRecord* const job = engine().jobs().find(stop->task.job);
@@ -282,6 +290,15 @@ class World : private StepObserver {
     }
     request.gpu = gpu;
     if (gpu.count == 1 && random_.chance(1, 5)) request.tasks = api::TaskCount{2, 2};
+    if (gpu.count == 1 && random_.chance(1, 4)) {
+      request.tasks = api::TaskCount{1, static_cast<uint32_t>(random_.between(2, kGpus))};
+      request.elastic = true;
+      ++elastic_jobs_;
+    } else if (gpu.count > 0 && gpu.kind == SliceKind::whole && !request.tasks && random_.chance(1, 5)) {
+      gpu.count_max = gpu.count + 2;
+      gpu.topology = random_.chance(1, 2) ? GpuTopology::nvlink : GpuTopology::any;
+      request.gpu = gpu;
+    }
     const Caller caller{static_cast<uint32_t>(2001 + random_.below(3)), 100, "", false};
     Caller named = caller;
     named.user = users_.name(caller.uid);
@@ -329,13 +346,38 @@ class World : private StepObserver {
             << "job " << task.job.value() << " goes on though its GPU is lost";
       }
     }
+    check_members();
     for (const auto& [task, times] : tasks_.executions()) {
       EXPECT_EQ(times, 1) << "task of job " << task.job.value() << " ran " << times
                           << " times in one attempt";
     }
   }
 
+  // What the tasks of an elastic job read of one another: a later statement has a higher number, and no
+  // number stands for two statements, whatever died in between.
+  void check_members() {
+    for (const JobId id : engine().scheduler().live_jobs()) {
+      const auto text = read_file(members_file(config_.run_dir, id), 4096);
+      if (!text) continue;
+      ++members_read_;
+      const size_t at = text->find("GENERATION=");
+      ASSERT_NE(at, std::string::npos) << *text;
+      const uint64_t generation = std::stoull(text->substr(at + 11));
+      const auto [known, is_new] = members_.try_emplace(id, generation, *text);
+      if (is_new) continue;
+      EXPECT_GE(generation, known->second.first) << *text;
+      if (generation == known->second.first) {
+        EXPECT_EQ(*text, known->second.second);
+      }
+      known->second = {generation, *text};
+    }
+  }
+
   void check_end() {
+    for (const auto& [id, told] : members_) {
+      EXPECT_FALSE(std::filesystem::exists(members_file(config_.run_dir, id)))
+          << "of job " << id.value() << ", which has ended";
+    }
     for (const JobId id : acknowledged_) {
       const JobRecord* job = engine().jobs().find(id);
       ASSERT_NE(job, nullptr) << "job " << id.value() << " was acknowledged and is lost";
@@ -369,7 +411,9 @@ class World : private StepObserver {
   std::string state_dir_;
   std::unique_ptr<Daemon> daemon_;
   bool ghost_[kGpus] = {}, lost_[kGpus] = {};
-  int stopped_for_a_lost_gpu_ = 0, faults_ = 0;
+  int stopped_for_a_lost_gpu_ = 0, faults_ = 0, elastic_jobs_ = 0, resized_ = 0;
+  uint64_t members_read_ = 0;
+  std::map<JobId, std::pair<uint64_t, std::string>> members_;  // what was said last, by job
   int boots_ = 1;
   int crashes_ = 0;
   bool crashed_ = false;
@@ -387,7 +431,7 @@ int histories() { return std::getenv("TRANCHE_SEED") != nullptr ? 1 : 40; }
 TEST(DaemonSimulation, NothingIsLostRunsTwiceOrOvercommits) {
   set_log_sink([](LogLevel, std::string_view) {});
   uint64_t events = 0;
-  int crashes = 0, faults = 0, stopped = 0;
+  int crashes = 0, faults = 0, stopped = 0, elastic = 0, resized = 0;
   for (int i = 0; i < histories(); ++i) {
     const uint64_t seed = first_seed() + static_cast<uint64_t>(i);
     SCOPED_TRACE("TRANCHE_SEED=" + std::to_string(seed));
@@ -398,13 +442,17 @@ TEST(DaemonSimulation, NothingIsLostRunsTwiceOrOvercommits) {
     crashes += world.crashes();
     faults += world.faults();
     stopped += world.stopped_for_a_lost_gpu();
+    elastic += world.elastic_jobs();
+    resized += world.resized();
     if (HasFailure()) break;
   }
   std::printf(
-      "%d histories, %llu events, %d crashes of the daemon, %d faults of GPUs, %d tasks stopped for them\n",
-      histories(), static_cast<unsigned long long>(events), crashes, faults, stopped);
+      "%d histories, %llu events, %d crashes of the daemon, %d faults of GPUs, %d tasks stopped for them, "
+      "%d elastic jobs, %d tasks that joined one that ran\n",
+      histories(), static_cast<unsigned long long>(events), crashes, faults, stopped, elastic, resized);
   if (histories() > 1) {
     EXPECT_GT(stopped, 0) << "no history lost a GPU under a job";
+    EXPECT_GT(resized, 0) << "no elastic job ever grew";
   }
   set_log_sink({});
 }

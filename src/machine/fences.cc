@@ -151,11 +151,17 @@ api::Tier tier_of(SliceKind kind, api::Tier fraction_tier) {
   return kind == SliceKind::fraction ? fraction_tier : api::Tier::enforced;
 }
 
-Policy effective_policy(const DaemonConfig& config, const std::string& driver_version) {
+Policy effective_policy(const DaemonConfig& config, const std::string& driver_version,
+                        const scheduler::Scheduler& scheduler) {
   Policy policy = config.policy;
-  if (config.users_share == UsersShare::enforced && !policy.users_share_gpu) {
-    policy.users_share_gpu = fraction_fence(config.run_dir, driver_version).tier == api::Tier::enforced;
+  if (config.users_share != UsersShare::enforced || policy.users_share_gpu) return policy;
+  const FractionFence fence = fraction_fence(config.run_dir, driver_version);
+  policy.users_share_gpu = fence.tier == api::Tier::enforced;
+  if (policy.users_share_gpu) return policy;
+  for (const auto& view : scheduler.gpus()) {
+    if (fence.enforced.contains(view.gpu->uuid)) policy.users_share_gpus.push_back(view.gpu->id);
   }
+  std::sort(policy.users_share_gpus.begin(), policy.users_share_gpus.end());
   return policy;
 }
 

@@ -6,6 +6,7 @@
 
 #include "codec/api.h"
 #include "codec/config.h"
+#include "scheduler/scheduler.h"
 
 namespace tranche::machine {
 
@@ -28,7 +29,8 @@ FractionFence fraction_fence(const std::string& run_dir, const std::string& driv
 // A whole GPU is enforced by the device filter.
 api::Tier tier_of(SliceKind kind, api::Tier fraction_tier);
 
-// The configured policy with what depends on the fences: whether users may share a GPU now.
-Policy effective_policy(const DaemonConfig& config, const std::string& driver_version);
+// The configured policy with what depends on the fences: on which GPUs users may meet now.
+Policy effective_policy(const DaemonConfig& config, const std::string& driver_version,
+                        const scheduler::Scheduler& scheduler);
 
 }  // namespace tranche::machine

@@ -51,6 +51,13 @@ GangPorts gang_ports(JobId job, uint32_t attempt, uint32_t tasks) {
   return {static_cast<uint16_t>(kGangPortsFirst + place), static_cast<uint16_t>(count)};
 }
 
+GangPorts gang_ports_of(const JobRecord& job) {
+  uint32_t attempt = job.attempt;
+  for (const TaskEntry& task : job.tasks) attempt = std::min(attempt, task.key.attempt);
+  return gang_ports(job.id, attempt,
+                    job.spec->elastic ? job.spec->tasks_max : static_cast<uint32_t>(job.tasks.size()));
+}
+
 bool are_taken_by_another_gang(const GangPorts& ports, JobId job, const JobTable& jobs,
                                const std::vector<JobId>& live) {
   return std::any_of(live.begin(), live.end(), [&](JobId id) {
@@ -59,8 +66,7 @@ bool are_taken_by_another_gang(const GangPorts& ports, JobId job, const JobTable
         other->state == JobState::held) {
       return false;
     }
-    const auto tasks = static_cast<uint32_t>(other->tasks.size());
-    return gang_ports(id, other->attempt, tasks).overlaps(ports);
+    return gang_ports_of(*other).overlaps(ports);
   });
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "machine/job_table.h"
 
@@ -29,8 +30,14 @@ struct GangPorts {
   }
 };
 
+// All tasks are on this machine, and the loopback interface is there on every one.
+inline constexpr std::string_view kGangAddress = "127.0.0.1";
+
 // Of a job of `tasks` tasks in its `attempt`.
 GangPorts gang_ports(JobId job, uint32_t attempt, uint32_t tasks);
+// Of the job as it runs. An elastic one keeps its ports whatever comes and goes: they are those of as many
+// tasks as it may have, in the attempt that it began with.
+GangPorts gang_ports_of(const JobRecord& job);
 
 // Whether another job that has started and not ended was given one of these.
 bool are_taken_by_another_gang(const GangPorts& ports, JobId job, const JobTable& jobs,

@@ -18,13 +18,22 @@ std::optional<std::string> drain_reason(const Engine& engine, GpuId gpu) {
 }
 
 bool is_ours(const std::string& reason) {
-  return reason.starts_with(kReleasePrefix) || reason.starts_with(kMigPrefix);
+  return reason.starts_with(kReleasePrefix) || reason.starts_with(kMigPrefix) ||
+         reason.starts_with(kOverPrefix);
 }
 
 }  // namespace
 
 std::string_view prefix_of(DrainCause cause) {
-  return cause == DrainCause::release ? kReleasePrefix : kMigPrefix;
+  switch (cause) {
+    case DrainCause::release:
+      return kReleasePrefix;
+    case DrainCause::mig:
+      return kMigPrefix;
+    case DrainCause::over:
+      break;
+  }
+  return kOverPrefix;
 }
 
 void GpuDrains::add(GpuId gpu, DrainCause cause, const std::string& sentence) {

@@ -44,8 +44,8 @@ class GpuManager {
   std::optional<GpuId> by_index(uint32_t index) const;
   const DiscoveredGpu* discovered(uint32_t index) const;
   // An operator says that the GPU is well again. `done` once it may be undrained: one that was let go is
-  // first described anew, and one that was in MIG mode is looked at again. Errors: conflict (it is in MIG mode, so no job could use it), timed_out, each
-  // saying what to do.
+  // first described anew, and one that was in MIG mode is looked at again. Errors: conflict (it is in MIG
+  // mode, so no job could use it), timed_out, each saying what to do.
   void open(GpuId id, std::function<void(Result<void>)> done);
   void absolve(GpuId id);
   // A drain for a cause that is not of GpuDrains has ended.

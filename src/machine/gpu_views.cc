@@ -30,12 +30,6 @@ std::optional<JobId> job_of_process(int64_t pid) {
   return JobId(static_cast<uint64_t>(*id));
 }
 
-// A reading is up to a second old; a process that has ended since is neither ours nor a stranger's.
-bool still_exists(const GpuProcess& process) {
-  const auto ticks = process_start_ticks(process.pid);
-  return ticks && (!process.start_ticks || *process.start_ticks == *ticks);
-}
-
 // The sampler learns names a moment after the processes.
 std::string user_of(const ViewSource& source, const GpuProcess& process) {
   if (!process.user.empty()) return process.user;
@@ -105,7 +99,7 @@ void add_reading(const ViewSource& source, const scheduler::GpuView& view, api::
   if (reading.power_milliwatts) status.power_milliwatts = *reading.power_milliwatts;
   if (!reading.processes) return;
   for (const GpuProcess& process : *reading.processes) {
-    if (!still_exists(process)) continue;
+    if (!process_exists(process)) continue;
     status.processes.push_back(
         {process.pid, user_of(source, process), process.memory, job_on_gpu(process.pid, view)});
   }
@@ -140,10 +134,29 @@ std::string arithmetic_of(const QueueShare& share) {
   if (share.usage_milli_gpu_hours > 0) {
     text += "; past use " + format_thousandths(share.usage_milli_gpu_hours) + " GPU hours, decayed";
   }
+  const auto add_host = [&](const std::string& used, const std::string& quota, const std::string& limit) {
+    if (quota.empty() && limit.empty()) return;
+    text += "; of the machine it uses " + used;
+    if (!quota.empty()) text += ", its quota is " + quota;
+    if (!limit.empty()) text += ", its limit is " + limit;
+  };
+  const auto cpus = [](const std::optional<MilliCpu>& amount) {
+    return amount ? format_thousandths(amount->count()) + " CPUs" : std::string();
+  };
+  const auto memory = [](const std::optional<MiB>& amount) {
+    return amount ? format_memory(*amount) + " of memory" : std::string();
+  };
+  add_host(cpus(share.used_cpu), cpus(share.quota_cpu), cpus(share.limit_cpu));
+  add_host(memory(share.used_memory), memory(share.quota_memory), memory(share.limit_memory));
   return text;
 }
 
 }  // namespace
+
+bool process_exists(const GpuProcess& process) {
+  const auto ticks = process_start_ticks(process.pid);
+  return ticks && (!process.start_ticks || *process.start_ticks == *ticks);
+}
 
 api::Tier slice_tier(const ViewSource& source, const TaskKey& task, const Slice& slice) {
   if (slice.kind != SliceKind::fraction) return api::Tier::enforced;
@@ -160,7 +173,7 @@ MiB held_outside_of_jobs(GpuManager& gpus, const scheduler::GpuView& view) {
   const GpuStatus* status = gpus.host().status(view.gpu->index);
   if (status == nullptr || !status->reading || !status->reading->processes) return held;
   for (const GpuProcess& process : *status->reading->processes) {
-    if (process.memory && still_exists(process) && !job_on_gpu(process.pid, view)) held += *process.memory;
+    if (process.memory && process_exists(process) && !job_on_gpu(process.pid, view)) held += *process.memory;
   }
   return held;
 }
@@ -195,7 +208,7 @@ api::ProcessList process_list(const ViewSource& source, const Caller& caller) {
     const GpuStatus* live = source.gpus.host().status(view.gpu->index);
     if (live == nullptr || !live->reading || !live->reading->processes) continue;
     for (const GpuProcess& process : *live->reading->processes) {
-      if (!still_exists(process)) continue;
+      if (!process_exists(process)) continue;
       api::ProcessRow row;
       row.gpu = view.gpu->index;
       row.pid = process.pid;

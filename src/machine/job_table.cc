@@ -57,6 +57,48 @@ std::string requeue_reason(const JobRecord& job, const Requeue& requeue) {
   return attempt + " lost its GPU or machine";
 }
 
+bool is_still_waiting(const JobRecord& job) {
+  return job.state == JobState::pending || job.state == JobState::held;
+}
+
+// "task 2", "tasks 1, 2 and 3".
+std::string tasks_text(std::vector<uint32_t> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = ranks.size() == 1 ? "task " : "tasks ";
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  return text;
+}
+
+std::string range_text(uint64_t got, uint32_t least, uint32_t most, const char* what) {
+  return std::to_string(got) + " of " + std::to_string(least) + " to " + std::to_string(most) + what;
+}
+
+// Why a job that takes what is free got no more; "" for one that takes a fixed amount, or got all.
+std::string extent_reason(const JobRecord& job, const scheduler::Scheduler& live) {
+  const JobSpec& spec = *job.spec;
+  const GpuRequest& gpu = spec.task.gpu;
+  const bool takes_gpus = gpu.is_moldable() && !job.tasks.empty();
+  if (!takes_gpus && spec.tasks_max <= spec.tasks_min) return "";
+  const uint64_t got = takes_gpus ? job.tasks.front().slices.size() : job.tasks.size();
+  const std::string text = takes_gpus ? range_text(got, gpu.count, gpu.count_max, " GPUs")
+                                      : range_text(got, spec.tasks_min, spec.tasks_max, " tasks");
+  if (got >= (takes_gpus ? gpu.count_max : spec.tasks_max)) return text;
+  if (spec.elastic) return text + ", and more when there is room";
+  std::set<JobId> holders;
+  for (const scheduler::GpuView& view : live.gpus()) {
+    if (!accepts_type(gpu.type, view.gpu->type)) continue;
+    for (const TaskKey& task : view.tasks) holders.insert(task.job);
+  }
+  holders.erase(job.id);
+  if (holders.empty()) return text + ": its queue may use no more, or the rest was kept for others";
+  std::string names;
+  for (const JobId id : holders) names += (names.empty() ? "" : ", ") + std::to_string(id.value());
+  return text + ": others were held by " + (holders.size() == 1 ? "job " : "jobs ") + names;
+}
+
 }  // namespace
 
 std::string JobRecord::element_name() const { return api::element_name(name, array_index); }
@@ -114,8 +156,13 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   } else if (const auto* updated = std::get_if<JobUpdated>(&event.payload)) {
     JobRecord* job = find(updated->job);
     const auto view = live.job(updated->job);
-    if (job != nullptr && view) job->spec = std::make_shared<const JobSpec>(*view->spec);
     if (job != nullptr && !updated->payload_hash.empty()) job->name.clear();  // it comes with the payload
+    if (job != nullptr && view) {
+      job->spec = std::make_shared<const JobSpec>(*view->spec);
+      for (const Start& start : view->tasks) {
+        if (TaskEntry* task = find_task(start.task)) task->slices = start.slices;
+      }
+    }
     touch(updated->job);
   } else if (const auto* requeued = std::get_if<JobRequeued>(&event.payload)) {
     touch(requeued->job);
@@ -124,7 +171,8 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   } else if (const auto* started = std::get_if<TaskStarted>(&event.payload)) {
     touch(started->task.job);
     if (TaskEntry* task = find_task(started->task)) {
-      task->state = JobState::running;
+      // One that was told to stop before it could start is on its way out.
+      if (task->state != JobState::stopping) task->state = JobState::running;
       task->started = event.time;
       JobRecord* job = find(started->task.job);
       if (!job->started.is_set()) job->started = event.time;
@@ -153,12 +201,23 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     }
   }
 
+  std::map<JobId, Resized> resized;
+  std::set<JobId> fresh;
   for (const Decision& decision : decisions) {
     if (const auto* starting = std::get_if<Start>(&decision)) {
       touch(starting->task.job);
+      if (const JobRecord* job = find(starting->task.job)) {
+        if (is_still_waiting(*job)) fresh.insert(job->id);
+        if (job->spec->elastic && !is_still_waiting(*job))
+          resized[job->id].joined.push_back(starting->task.rank);
+      }
       start(*starting);
     } else if (const auto* stop = std::get_if<Stop>(&decision)) {
       touch(stop->task.job);
+      if (const JobRecord* job = find(stop->task.job); job != nullptr && job->spec->elastic) {
+        resized[job->id].taken.push_back(stop->task.rank);
+        resized[job->id].why = stop_reason(*stop);
+      }
       reasons.emplace(stop->task.job, stop_reason(*stop));
       if (TaskEntry* task = find_task(stop->task)) task->state = JobState::stopping;
     } else if (const auto* requeue = std::get_if<Requeue>(&decision)) {
@@ -183,6 +242,9 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     }
   }
 
+  for (const JobId id : fresh) {
+    if (std::string extent = extent_reason(*find(id), live); !extent.empty()) reasons[id] = std::move(extent);
+  }
   for (const JobId id : touched) {
     JobRecord* job = find(id);
     if (job == nullptr || is_final(job->state)) continue;
@@ -191,12 +253,36 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
     job->attempt = view->attempt;
     const auto reason = reasons.find(id);
     change(*job, event.time, view->state, reason == reasons.end() ? "" : reason->second);
+    if (const auto found = resized.find(id); found != resized.end())
+      note_size(*job, event.time, found->second);
   }
   if (const auto* fault = std::get_if<GpuFaulted>(&event.payload))
     touched.insert(fault->jobs.begin(), fault->jobs.end());
   for (const JobId id : touched) {
     if (jobs_.contains(id) && !live_.contains(id)) ended_.push_back(id);
   }
+}
+
+// An elastic job that goes on with more tasks or fewer: its state stays, and what happened is told.
+void JobTable::note_size(JobRecord& job, Time time, const Resized& resized) {
+  if (job.state != JobState::running && job.state != JobState::starting) return;
+  const auto left = std::count_if(job.tasks.begin(), job.tasks.end(), [](const TaskEntry& task) {
+    return !task.ended.is_set() && task.state != JobState::stopping;
+  });
+  std::string text =
+      range_text(static_cast<uint64_t>(left), job.spec->tasks_min, job.spec->tasks_max, " tasks");
+  if (!resized.taken.empty()) {
+    text += ": " + tasks_text(resized.taken) + (resized.taken.size() == 1 ? " was " : " were ") + resized.why;
+  }
+  if (!resized.joined.empty())
+    text += ": " + tasks_text(resized.joined) + (resized.joined.size() == 1 ? " joins" : " join");
+  job.reason = std::move(text);
+  remember(job, time);
+}
+
+void JobTable::remember(JobRecord& job, Time time) {
+  if (job.history.size() == kHistoryMax) job.history.erase(job.history.begin() + 1);
+  job.history.push_back({time, job.state, job.reason});
 }
 
 // A waiting job that ends without anybody asking: a job that it depends on ended otherwise than it needed.
@@ -245,19 +331,28 @@ void JobTable::change(JobRecord& job, Time time, JobState state, std::string rea
   job.state = state;
   if (is_final(state)) live_.erase(job.id);
   job.reason = std::move(reason);
-  if (job.history.size() == kHistoryMax) job.history.erase(job.history.begin() + 1);
-  job.history.push_back({time, state, job.reason});
+  remember(job, time);
 }
 
 void JobTable::start(const Start& start) {
   JobRecord* job = find(start.task.job);
   if (job == nullptr) return;
-  if (!job->tasks.empty() && job->tasks.front().key.attempt != start.task.attempt) job->tasks.clear();
+  // What joins an elastic job that runs leaves the others, whatever their attempts.
+  const bool joins = job->spec->elastic && !is_still_waiting(*job);
+  if (!joins && !job->tasks.empty() && job->tasks.front().key.attempt != start.task.attempt)
+    job->tasks.clear();
   TaskEntry task;
   task.key = start.task;
   task.node = start.node;
   task.slices = start.slices;
-  job->tasks.push_back(std::move(task));
+  if (!joins) {
+    job->tasks.push_back(std::move(task));
+    return;
+  }
+  std::erase_if(job->tasks, [&](const TaskEntry& each) { return each.key.rank == start.task.rank; });
+  const auto place = std::find_if(job->tasks.begin(), job->tasks.end(),
+                                  [&](const TaskEntry& each) { return each.key.rank > start.task.rank; });
+  job->tasks.insert(place, std::move(task));
 }
 
 void JobTable::end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code,

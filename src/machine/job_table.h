@@ -115,6 +115,14 @@ class JobTable {
   friend struct TablesArchive;  // tables_archive.cc
   void submit(const Event& event, const JobSubmitted& submitted);
   void change(JobRecord& job, Time time, JobState state, std::string reason);
+  // What one step did to an elastic job that goes on: ranks, and why some were taken.
+  struct Resized {
+    std::vector<uint32_t> joined;
+    std::vector<uint32_t> taken;
+    std::string why;
+  };
+  void note_size(JobRecord& job, Time time, const Resized& resized);
+  void remember(JobRecord& job, Time time);
   void start(const Start& start);
   std::string reason_of_doom(const JobRecord& job, JobState state) const;
   void end_task(const Event& event, const TaskKey& key, ExitCause cause, int32_t code, int32_t signal);

@@ -1,5 +1,7 @@
 #include "machine/job_update.h"
 
+#include <algorithm>
+
 #include "base/quantity_text.h"
 
 namespace tranche::machine {
@@ -18,9 +20,49 @@ Result<void> check_state(const JobRecord& job, const api::UpdateRequest& request
   api::UpdateRequest rest = request;
   rest.time_limit.reset();
   rest.name.reset();
+  if (job.state == JobState::running) {
+    rest.gpu_memory.reset();
+    rest.gpu_memory_limit.reset();
+  }
   if (rest == api::UpdateRequest()) return {};
-  return fail(ErrorCode::conflict, "job " + job.display() + " is " + std::string(to_string(job.state)) +
-                                       ": only its time limit and its name can be changed now");
+  return fail(ErrorCode::conflict,
+              "job " + job.display() + " is " + std::string(to_string(job.state)) +
+                  ": only its time limit, its name and, while it runs, its memory of shared GPUs can "
+                  "be changed now");
+}
+
+// Less than it holds is taken from nobody: what is above the guarantee is borrowed then, but for the limit.
+Result<void> check_gpu_memory(const JobRecord& job, const api::UpdateRequest& request, const MemoryHeld& held,
+                              const scheduler::Scheduler& scheduler) {
+  const GpuRequest& gpu = job.spec->task.gpu;
+  if (!job.spec->groups.empty()) {
+    return fail(
+        ErrorCode::conflict,
+        "job " + job.display() + " has parts that ask for GPUs each for itself: submit it again instead");
+  }
+  if (gpu.kind != SliceKind::fraction || gpu.count == 0) {
+    return fail(ErrorCode::conflict,
+                "job " + job.display() +
+                    (gpu.count == 0 ? " has no GPU" : " has whole GPUs, with all their memory") +
+                    ": submit it again with --gpu-mem");
+  }
+  const MiB memory = *request.gpu_memory;
+  const MiB most = request.gpu_memory_limit.value_or(memory);
+  if (!is_waiting(job) && most < std::max(gpu.memory_limit, held.part)) {
+    if (!held.charged) {
+      return fail(ErrorCode::unavailable,
+                  "what job " + job.display() +
+                      " holds is not known now, so its part cannot be made smaller: try again soon");
+    }
+    if (*held.charged > most) {
+      return fail(ErrorCode::conflict,
+                  "job " + job.display() + " holds " + format_memory(*held.charged) +
+                      " of a GPU now: it has to give memory back first, or keep that as its "
+                      "limit, such as --gpu-mem " +
+                      format_memory(memory) + ".." + format_memory(*held.charged));
+    }
+  }
+  return scheduler.check_gpu_memory(job.id, memory, most > memory ? most : MiB());
 }
 
 Result<void> check_time_limit(const JobRecord& job, Duration limit, const Caller& caller,
@@ -78,9 +120,11 @@ Result<void> check_dependencies(const JobRecord& job, const std::vector<Dependen
 }  // namespace
 
 Result<JobUpdated> checked_update(const JobRecord& job, const api::UpdateRequest& request,
-                                  const Caller& caller, const Policy& policy, const JobTable& jobs,
-                                  Time now) {
+                                  const Caller& caller, const MemoryHeld& held,
+                                  const scheduler::Scheduler& scheduler, const JobTable& jobs, Time now) {
+  const Policy& policy = scheduler.policy();
   TRY(check_state(job, request));
+  if (request.gpu_memory) TRY(check_gpu_memory(job, request, held, scheduler));
   if (request.time_limit) TRY(check_time_limit(job, *request.time_limit, caller, policy, now));
   if (request.priority) TRY(check_priority(job, *request.priority, caller, policy));
   if (request.dependencies) TRY(check_dependencies(job, *request.dependencies, jobs));
@@ -99,6 +143,8 @@ Result<JobUpdated> checked_update(const JobRecord& job, const api::UpdateRequest
   updated.begin = request.begin;
   updated.dependencies = request.dependencies;
   updated.first = request.first;
+  updated.gpu_memory = request.gpu_memory.value_or(MiB());
+  updated.gpu_memory_limit = request.gpu_memory_limit.value_or(MiB());
   return updated;
 }
 

@@ -22,9 +22,10 @@ JobRecord job_in(JobState state) {
   return job;
 }
 
-std::string refusal(const JobRecord& job, const api::UpdateRequest& request,
-                    const Caller& caller = kJobOwner) {
-  const auto updated = checked_update(job, request, caller, Policy(), JobTable(), kNow);
+std::string refusal(const JobRecord& job, const api::UpdateRequest& request, const Caller& caller = kJobOwner,
+                    const MemoryHeld& held = {}) {
+  const scheduler::Scheduler scheduler;
+  const auto updated = checked_update(job, request, caller, held, scheduler, JobTable(), kNow);
   return updated ? "(accepted)"
                  : std::string(to_string(updated.error().code())) + ": " + updated.error().message();
 }
@@ -35,7 +36,8 @@ TEST(JobUpdate, AWaitingJobTakesWhatItsOwnerMayHaveAskedFor) {
   request.time_limit = 2 * kHour;
   request.priority = -3;
   request.first = true;
-  const auto updated = checked_update(job, request, kJobOwner, Policy(), JobTable(), kNow);
+  const scheduler::Scheduler scheduler;
+  const auto updated = checked_update(job, request, kJobOwner, MemoryHeld(), scheduler, JobTable(), kNow);
   ASSERT_TRUE(updated.has_value());
   EXPECT_EQ(updated->job, JobId(7));
   EXPECT_EQ(updated->by, "alice");
@@ -70,6 +72,37 @@ TEST(JobUpdate, TheLimitOfARunningJobOnlyShrinks) {
   request.time_limit = 30 * kMinute;
   request.priority = -1;
   EXPECT_EQ(refusal(job, request).substr(0, 9), "conflict:");
+}
+
+TEST(JobUpdate, MemoryThatIsHeldIsNotTakenAway) {
+  JobRecord job = job_in(JobState::running);
+  JobSpec spec = *job.spec;
+  spec.task.gpu.count = 1;
+  spec.task.gpu.kind = SliceKind::fraction;
+  spec.task.gpu.memory = MiB(20 << 10);
+  job.spec = std::make_shared<const JobSpec>(spec);
+  api::UpdateRequest request;
+  request.gpu_memory = MiB(10 << 10);
+  const MemoryHeld holds{MiB(20 << 10), MiB(12 << 10)};
+  EXPECT_NE(refusal(job, request, kJobOwner, holds).find("holds 12G of a GPU now"), std::string::npos);
+  EXPECT_NE(refusal(job, request, kJobOwner, holds).find("--gpu-mem 10G..12G"), std::string::npos);
+  EXPECT_EQ(refusal(job, request, kJobOwner, {MiB(20 << 10), std::nullopt}).substr(0, 12), "unavailable:");
+  // What the scheduler says comes after that: here it knows of no job.
+  request.gpu_memory_limit = MiB(12 << 10);
+  EXPECT_EQ(refusal(job, request, kJobOwner, holds).substr(0, 10), "not_found:")
+      << "the rest is borrowed then";
+  job.state = JobState::starting;
+  EXPECT_EQ(refusal(job, request, kJobOwner, holds).substr(0, 9), "conflict:");
+}
+
+TEST(JobUpdate, WholeGpusHaveAllTheirMemory) {
+  JobRecord job = job_in(JobState::running);
+  JobSpec spec = *job.spec;
+  spec.task.gpu.count = 2;
+  job.spec = std::make_shared<const JobSpec>(spec);
+  api::UpdateRequest request;
+  request.gpu_memory = MiB(1024);
+  EXPECT_NE(refusal(job, request).find("has whole GPUs"), std::string::npos);
 }
 
 TEST(JobUpdate, JobsWaitForEarlierOnesOnly) {

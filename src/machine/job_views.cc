@@ -51,7 +51,6 @@ api::Tier job_tier(const ViewSource& source, const JobRecord& job) {
 }
 
 std::vector<api::ShareRow> share_rows(const ViewSource& source, const JobRecord& job) {
-  const auto to_mib = [](uint64_t bytes) { return MiB(static_cast<int64_t>((bytes + (1 << 20) - 1) >> 20)); };
   std::vector<api::ShareRow> rows;
   for (const TaskEntry& task : job.tasks) {
     for (const Slice& slice : task.slices) {
@@ -95,6 +94,14 @@ std::string reason_of(const ViewSource& source, const JobRecord& job, const Call
   return job.reason.empty() ? fault : job.reason + "; " + fault;
 }
 
+// A task that comes back to an elastic job is another attempt of that task, and the job goes on.
+uint32_t attempt_of(const JobRecord& job) {
+  uint32_t attempt = job.attempt;
+  if (!job.spec->elastic || job.state == JobState::pending || job.state == JobState::held) return attempt;
+  for (const TaskEntry& task : job.tasks) attempt = std::min(attempt, task.key.attempt);
+  return attempt;
+}
+
 void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& caller, bool with_reason,
                   api::JobSummary& summary) {
   const JobSpec& spec = *job.spec;
@@ -116,7 +123,7 @@ void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& 
   if (job.started.is_set()) summary.started = job.started;
   if (job.ended.is_set()) summary.ended = job.ended;
   summary.time_limit = spec.time_limit;
-  summary.attempt = job.attempt;
+  summary.attempt = attempt_of(job);
   if (is_final(job.state)) {
     if (const TaskEntry* task = job.telling_task()) tell_end(*task, summary);
   }
@@ -168,6 +175,17 @@ void tell_request(const ViewSource& source, const JobRecord& job, const api::Sub
   detail.environment_names = std::move(names);
 }
 
+// What was last said of the number of tasks or GPUs of a job that runs and may have more or fewer.
+std::string reason_of_size(const JobRecord& job) {
+  const bool runs = job.state == JobState::running || job.state == JobState::starting;
+  if (!runs || (job.spec->tasks_max == job.spec->tasks_min && !job.spec->task.gpu.is_moldable())) return "";
+  for (auto entry = job.history.rbegin(); entry != job.history.rend(); ++entry) {
+    if (entry->state != JobState::running && entry->state != JobState::starting) return "";
+    if (!entry->reason.empty()) return "It has " + entry->reason + ".";
+  }
+  return "";
+}
+
 }  // namespace
 
 api::JobSummary job_summary(const ViewSource& source, const JobRecord& job, const Caller& caller,
@@ -189,6 +207,9 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
     detail.history.push_back({change.time, change.state, change.reason});
   }
   const JobSpec& spec = *job.spec;
+  detail.tasks_min = spec.tasks_min;
+  detail.tasks_max = spec.tasks_max;
+  detail.elastic = spec.elastic;
   detail.dependencies = spec.dependencies;
   if (spec.begin.is_set()) detail.begin = spec.begin;
   detail.grace = spec.grace;
@@ -208,6 +229,7 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
 std::optional<Explanation> explain(const ViewSource& source, const JobRecord& job) {
   auto why = source.engine.scheduler().why(job.id);
   if (!why) return std::nullopt;
+  if (std::string size = reason_of_size(job); !size.empty()) why->reason += " " + size;
   if (source.shares != nullptr) {
     if (std::string note = source.shares->note(job.id); !note.empty()) why->reason = std::move(note);
   }

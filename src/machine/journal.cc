@@ -114,9 +114,11 @@ Result<void> Journal::read_all(const std::function<Result<void>(RecordedStep ste
 }
 
 Result<bool> Journal::has_row(EventSeq seq) {
-  TRY_ASSIGN(Statement row, database_.prepare("SELECT 1 FROM event WHERE seq = ?"));
+  TRY_ASSIGN(Statement row, database_.prepare(std::string(kSelectRows) + " WHERE seq = ?"));
   row.bind_all(seq.value());
-  return row.step();
+  TRY_ASSIGN(const bool is_there, row.step());
+  if (is_there) TRY(read_step(row));
+  return is_there;
 }
 
 Result<Journal::TailCut> Journal::recover(EventSeq after,
@@ -206,6 +208,17 @@ Result<std::string> Journal::read_note(const std::string& name) {
   row.bind_all(name);
   TRY_ASSIGN(const bool found, row.step());
   return found ? std::string(row.column_text(0)) : std::string();
+}
+
+Result<std::map<std::string, std::string>> Journal::read_notes(const std::string& prefix) {
+  TRY_ASSIGN(Statement rows, database_.prepare("SELECT name, value FROM note WHERE substr(name, 1, ?) = ?"));
+  rows.bind_all(static_cast<uint64_t>(prefix.size()), prefix);
+  std::map<std::string, std::string> notes;
+  while (true) {
+    TRY_ASSIGN(const bool more, rows.step());
+    if (!more) return notes;
+    notes.emplace(rows.column_text(0), rows.column_text(1));
+  }
 }
 
 Result<void> Journal::write_note_now(const std::string& name, const std::string& value) {

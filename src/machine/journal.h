@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,6 +82,7 @@ class Journal {
   Result<TailCut> recover(const std::function<Result<void>(RecordedStep step)>& take) {
     return recover(EventSeq(), take);
   }
+  // Whether it is there; damaged: an error.
   Result<bool> has_row(EventSeq seq);
   SnapshotStore& snapshots() { return *snapshots_; }
   // Keys of submissions that were cut, by the first job id that the journal does not know.
@@ -92,6 +94,8 @@ class Journal {
   Result<void> read_idempotency(const std::function<void(IdempotencyKey key, JobId job)>& take);
   // A note that outlives restarts, such as the boot id of the last run; empty if there is none.
   Result<std::string> read_note(const std::string& name);
+  // Those whose names begin so, by name.
+  Result<std::map<std::string, std::string>> read_notes(const std::string& prefix);
   Result<void> write_note_now(const std::string& name, const std::string& value);
   Result<std::string> read_payload_now(const std::string& hash);
 

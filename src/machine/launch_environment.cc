@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "machine/gang_ports.h"
+
 namespace tranche::machine {
 namespace {
 
@@ -49,9 +51,6 @@ void add_gpu_variables(std::map<std::string, std::string>& variables, const Task
   add_both(variables, "GPUS", "GPUS_ON_NODE", std::to_string(facts.gpu_uuids.size()));
 }
 
-// All tasks are on this machine, and the loopback interface is there on every one.
-constexpr std::string_view kGangAddress = "127.0.0.1";
-
 // What TensorFlow's MultiWorkerMirroredStrategy reads: where every worker listens, and which one this is.
 std::string tensorflow_cluster(const TaskFacts& facts) {
   std::string workers;
@@ -76,12 +75,20 @@ void add_gang_variables(std::map<std::string, std::string>& variables, const Tas
   variables["LOCAL_RANK"] = "0";
   variables["LOCAL_WORLD_SIZE"] = "1";
   // torchrun takes what its command line does not say from these: one agent a task, a process for each GPU.
-  variables["PET_NNODES"] = tasks;
-  variables["PET_NODE_RANK"] = rank;
-  variables["PET_MASTER_ADDR"] = kGangAddress;
-  variables["PET_MASTER_PORT"] = port;
   variables["PET_NPROC_PER_NODE"] = std::to_string(std::max<size_t>(1, facts.gpu_uuids.size()));
-  if (facts.task_ports == facts.tasks) variables["TF_CONFIG"] = tensorflow_cluster(facts);
+  if (facts.elastic) {
+    // Agents that come and go meet by a rendezvous; a fixed list of workers would be wrong a moment later.
+    variables["PET_NNODES"] = std::to_string(facts.tasks_min) + ":" + std::to_string(facts.tasks_max);
+    variables["PET_RDZV_BACKEND"] = "c10d";
+    variables["PET_RDZV_ENDPOINT"] = std::string(kGangAddress) + ":" + port;
+    variables["PET_RDZV_ID"] = std::to_string(facts.task.job.value());
+  } else {
+    variables["PET_NNODES"] = tasks;
+    variables["PET_NODE_RANK"] = rank;
+    variables["PET_MASTER_ADDR"] = kGangAddress;
+    variables["PET_MASTER_PORT"] = port;
+    if (facts.task_ports == facts.tasks) variables["TF_CONFIG"] = tensorflow_cluster(facts);
+  }
   variables["TRANCHE_MASTER_ADDR"] = kGangAddress;
   variables["TRANCHE_MASTER_PORT"] = port;
 }
@@ -173,6 +180,12 @@ std::vector<std::string> task_environment(const std::vector<std::pair<std::strin
     add_both(variables, "ARRAY_JOB_ID", "ARRAY_JOB_ID", std::to_string(facts.array.value()));
     add_both(variables, "ARRAY_INDEX", "ARRAY_TASK_ID", std::to_string(facts.array_index));
     add_both(variables, "ARRAY_COUNT", "ARRAY_TASK_COUNT", std::to_string(facts.array_count));
+  }
+  if (facts.elastic) {
+    variables["TRANCHE_ELASTIC"] = "1";
+    variables["TRANCHE_TASKS_MIN"] = std::to_string(facts.tasks_min);
+    variables["TRANCHE_TASKS_MAX"] = std::to_string(facts.tasks_max);
+    variables["TRANCHE_MEMBERS_FILE"] = facts.members_file;
   }
   add_gpu_variables(variables, facts);
   add_slurm_step_variables(variables, facts);

@@ -17,9 +17,13 @@ struct TaskFacts {
   ArrayId array;  // unset: not of an array
   uint32_t array_index = 0;
   uint32_t array_count = 0;
-  uint32_t tasks = 1;
-  uint16_t first_port = 0;  // of a gang: MASTER_PORT; 0: not of a gang
-  uint16_t task_ports = 0;  // behind it, one for each task; 0: none
+  uint32_t tasks = 1;  // of an elastic job: those that are there now
+  bool elastic = false;
+  uint32_t tasks_min = 1;    // of an elastic job
+  uint32_t tasks_max = 1;    // of an elastic job
+  std::string members_file;  // of an elastic job (members.h)
+  uint16_t first_port = 0;   // of a gang: MASTER_PORT; 0: not of a gang
+  uint16_t task_ports = 0;   // behind it, one for each task; 0: none
   std::string name;
   std::string queue;
   std::string user;

@@ -283,6 +283,7 @@ void LauncherTaskHost::dispatch(const char* bytes, size_t size) {
     case wire::LauncherKind::freeze:
     case wire::LauncherKind::thaw:
     case wire::LauncherKind::set_limits:
+    case wire::LauncherKind::set_gpu_memory:
     case wire::LauncherKind::open_as_user:
     case wire::LauncherKind::scan:
     case wire::LauncherKind::list:
@@ -409,6 +410,19 @@ void LauncherTaskHost::set_time_limit(const TaskKey& task, Duration limit) {
   request.which = wire::kSetTimeLimit;
   request.time_limit_ns = static_cast<uint64_t>(limit.count());
   send(request, wire::LauncherKind::set_limits, {});
+}
+
+void LauncherTaskHost::set_gpu_memory(const TaskKey& task, const std::vector<MemoryShare>& shares) {
+  wire::SetGpuMemory request{};
+  request.key = to_wire(task);
+  for (const MemoryShare& share : shares) {
+    if (request.share_count == wire::kMaxGpusPerTask) return;
+    const uint32_t place = request.share_count++;
+    if (!parse_device_uuid(share.uuid, request.shares[place].uuid)) return;
+    request.shares[place].limit_bytes = static_cast<uint64_t>(share.limit.count()) << 20;
+    request.guarantee_bytes[place] = static_cast<uint64_t>(share.guarantee.count()) << 20;
+  }
+  send(request, wire::LauncherKind::set_gpu_memory, {});
 }
 
 void LauncherTaskHost::freeze(const TaskKey& task, bool frozen) {

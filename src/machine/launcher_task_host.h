@@ -32,6 +32,7 @@ class LauncherTaskHost final : public TaskHost {
   void go(const TaskKey& task) override;
   void kill(const TaskKey& task, Duration grace) override;
   void forget(const TaskKey& task) override;
+  void set_gpu_memory(const TaskKey& task, const std::vector<MemoryShare>& shares) override;
   void freeze(const TaskKey& task, bool frozen) override;
   void notify(const TaskKey& task, int32_t signal) override;
   void attach(const TaskKey& task, UniqueFd client, std::function<void(Result<void>)> done) override;

@@ -14,8 +14,6 @@ namespace {
 // it is not kept for ever.
 constexpr Duration kLongestUnregistered{10 * kSecond.count()};
 
-MiB to_mib(uint64_t bytes) { return MiB(static_cast<int64_t>((bytes + (1 << 20) - 1) >> 20)); }
-
 bool is_ending(const JobRecord& job) { return is_final(job.state) || job.state == JobState::stopping; }
 
 }  // namespace

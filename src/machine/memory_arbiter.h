@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "model/job.h"
 
 namespace tranche::machine {
+
+// Rounded up.
+inline MiB to_mib(uint64_t bytes) { return MiB(static_cast<int64_t>((bytes + (1 << 20) - 1) >> 20)); }
 
 // Of one task and GPU.
 struct ShareUsage {
@@ -30,6 +34,13 @@ struct ShareUsage {
   bool held_by_driver = false;
 };
 
+// Of a job that runs, the most of any GPU that it shares: what it may use, and what its processes hold of it
+// now (none: not known).
+struct MemoryHeld {
+  MiB part;
+  std::optional<MiB> charged;
+};
+
 class MemoryArbiter {
  public:
   using Answered = std::function<void(Result<std::vector<ShareUsage>>)>;
@@ -37,6 +48,8 @@ class MemoryArbiter {
   virtual ~MemoryArbiter() = default;
   // Everything, by task. One question at a time: another one before the answer is refused (conflict).
   virtual void usage(Answered answered) = 0;
+  // What a task may have of a GPU from now on. An arbiter that has not heard of it forgets it: said again.
+  virtual void set_limit(const TaskKey& task, const std::string& gpu, MiB limit, MiB guarantee) = 0;
   // What a GPU has for tasks, and what of it processes of nobody's hold.
   virtual void set_board(const std::string& gpu, MiB usable, MiB elsewhere) = 0;
 };

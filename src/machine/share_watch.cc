@@ -1,6 +1,8 @@
 #include "machine/share_watch.h"
 
 #include <algorithm>
+#include <charconv>
+#include <string_view>
 
 #include "base/quantity_text.h"
 #include "linux/log.h"
@@ -10,6 +12,8 @@ namespace {
 
 // A reading that is older tells nothing of now.
 constexpr Duration kFresh{5 * kSecond.count()};
+
+constexpr size_t kRememberedMax = 256;
 
 MiB slack_of(MiB part) { return std::max(kShareSlack, MiB(part.count() / 50)); }
 
@@ -85,6 +89,40 @@ api::DoctorCheck share_check(const api::GpuList& gpus) {
           "its program goes around the guard: ask its owner, `tranche cancel` it, or give it whole GPUs"};
 }
 
+ShareWatch::ShareWatch(Parts parts, const std::string& earlier) : parts_(parts), noted_(earlier) {
+  std::string_view rest = earlier;
+  while (!rest.empty() && earlier_.size() < kRememberedMax) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    int64_t values[3] = {};  // job, GPU, since
+    const char* at = line.data();
+    const char* const end = line.data() + line.size();
+    bool good = true;
+    for (int64_t& value : values) {
+      const auto [stop, error] = std::from_chars(at, end, value);
+      good = good && error == std::errc() && value >= 0;
+      at = stop != end ? stop + 1 : end;
+    }
+    if (!good || values[1] > UINT32_MAX || Duration(values[2]) > parts.reactor.clock().since_boot()) continue;
+    earlier_.emplace(Key(JobId(static_cast<uint64_t>(values[0])), static_cast<uint32_t>(values[1])),
+                     Duration(values[2]));
+  }
+}
+
+// Only what is old enough to be said, and only when it is not the same.
+void ShareWatch::remember() {
+  std::string text;
+  size_t count = 0;
+  for (const auto& [key, found] : cases_) {
+    if (found.looks < kLooks || ++count > kRememberedMax) continue;
+    text += std::to_string(key.first.value()) + " " + std::to_string(key.second) + " " +
+            std::to_string(found.since.count()) + "\n";
+  }
+  if (text == noted_) return;
+  noted_ = text;
+  parts_.engine.journal().append_note(kWatchdogNote, text);
+}
+
 // What an earlier run of the daemon has paused is judged anew.
 void ShareWatch::continue_paused() {
   if (has_continued_ || !parts_.host.is_connected()) return;
@@ -105,7 +143,10 @@ void ShareWatch::look(const api::GpuList& gpus) {
     const Key key(over.job, over.gpu);
     const auto before = cases_.find(key);
     Case found = before == cases_.end() ? Case() : before->second;
-    if (found.looks == 0) found.since = parts_.reactor.clock().since_boot();
+    if (found.looks == 0) {
+      const auto known = earlier_.find(key);
+      found.since = known == earlier_.end() ? parts_.reactor.clock().since_boot() : known->second;
+    }
     ++found.looks;
     found.last = over;
     now[key] = std::move(found);
@@ -122,8 +163,35 @@ void ShareWatch::look(const api::GpuList& gpus) {
     if (!now.contains(key)) resume(known);
   }
   cases_ = std::move(now);
+  keep_newcomers_away(gpus);
+  if (++looks_ == kLooks) earlier_.clear();
+  if (looks_ >= kLooks) remember();
   // What was not seen now goes no grade further.
   for (const Key& key : seen) act(cases_.at(key));
+}
+
+// A GPU that an earlier run of the daemon has drained stays so until it is looked at as often as this one
+// did.
+void ShareWatch::keep_newcomers_away(const api::GpuList& gpus) {
+  std::map<uint32_t, GpuId> ids;
+  for (const auto& view : parts_.engine.scheduler().gpus()) ids.emplace(view.gpu->index, view.gpu->id);
+  for (const api::GpuStatus& gpu : gpus.gpus) {
+    const auto id = ids.find(gpu.index);
+    if (id == ids.end() || !is_known(gpu)) continue;
+    std::string who;
+    bool may_be_over = false;
+    for (const auto& [key, found] : cases_) {
+      if (key.second != gpu.index || found.last.kind != OverShare::Kind::over) continue;
+      may_be_over = true;
+      if (found.looks >= kLooks) who += (who.empty() ? "" : "; ") + to_text(found.last);
+    }
+    const bool drained = parts_.drains.is_drained_for(id->second, DrainCause::over);
+    if (!may_be_over && (closed_.erase(id->second) > 0 || drained))
+      parts_.drains.remove(id->second, DrainCause::over);
+    if (who.empty() || drained) continue;
+    closed_.insert(id->second);
+    parts_.drains.add(id->second, DrainCause::over, who + "; it gets no new job meanwhile");
+  }
 }
 
 void ShareWatch::act(Case& found) {

@@ -4,7 +4,9 @@
 // Two findings: a job over its part, and a job that uses memory past the guard (more than is charged, or a
 // process that the arbiter does not know), though within its part. What is done about them, in grades, is
 // [watchdog] of the configuration: a line in the log after three looks, then the job is paused, then ended.
-// A paused job continues by itself when it is not over any more.
+// A paused job continues by itself when it is not over any more. A GPU on which a job is over its part gets
+// no new job meanwhile: what is promised there is not there. The clocks of
+// grades go on over a restart of the daemon.
 //
 // No answer from the driver means that nothing is known: nothing is found, and what was found stays as it
 // was. Threading: the reactor's thread.
@@ -20,6 +22,7 @@
 #include "codec/api.h"
 #include "codec/config.h"
 #include "machine/engine.h"
+#include "machine/gpu_drains.h"
 #include "machine/task_host.h"
 
 namespace tranche::machine {
@@ -46,15 +49,20 @@ std::string to_text(const OverShare& over);
 // What doctor says of it.
 api::DoctorCheck share_check(const api::GpuList& gpus);
 
+// The clocks of grades, for the next run of the daemon: a line for each, job, GPU and nanoseconds since boot.
+inline constexpr const char* kWatchdogNote = "watchdog";
+
 class ShareWatch {
  public:
   struct Parts {
     Reactor& reactor;
     Engine& engine;
     TaskHost& host;
+    GpuDrains& drains;
     const DaemonConfig& config;
   };
-  explicit ShareWatch(Parts parts) : parts_(parts) {}
+  // `earlier`: what the journal's note kWatchdogNote says, of a run in the same boot; "" otherwise.
+  explicit ShareWatch(Parts parts, const std::string& earlier = "");
 
   void look(const api::GpuList& gpus);
   // "" if there is nothing to say of the job.
@@ -73,6 +81,8 @@ class ShareWatch {
   using Key = std::pair<JobId, uint32_t>;
 
   void continue_paused();
+  void keep_newcomers_away(const api::GpuList& gpus);
+  void remember();
   void act(Case& found);
   void report(const Case& found) const;
   void pause(Case& found);
@@ -81,6 +91,10 @@ class ShareWatch {
 
   Parts parts_;
   std::map<Key, Case> cases_;
+  std::set<GpuId> closed_;
+  std::map<Key, Duration> earlier_;  // of an earlier run: since when; until three looks have judged anew
+  int looks_ = 0;
+  std::string noted_;
   bool has_continued_ = false;
 };
 

@@ -16,10 +16,22 @@ constexpr Duration kPeriodWhileAStartWaits{20 * kMillisecond.count()};
 
 }  // namespace
 
-Shares::Shares(Parts parts)
+std::vector<MemoryShare> memory_shares(const JobSpec& spec, const std::vector<Slice>& slices,
+                                       const GpuManager& gpus) {
+  std::vector<MemoryShare> shares;
+  for (const Slice& slice : slices) {
+    const Gpu* gpu = slice.kind == SliceKind::fraction ? gpus.find(slice.gpu) : nullptr;
+    if (gpu == nullptr) continue;
+    const MiB most = std::min(spec.task.gpu.memory_limit, gpu->memory_usable);
+    shares.push_back({gpu->uuid, std::max(slice.memory, most), slice.memory});
+  }
+  return shares;
+}
+
+Shares::Shares(Parts parts, const std::string& watchdog)
     : parts_(parts),
       loans_({parts.reactor, parts.engine, parts.host, parts.gpus, parts.config}),
-      watch_({parts.reactor, parts.engine, parts.host, parts.config}) {}
+      watch_({parts.reactor, parts.engine, parts.host, parts.drains, parts.config}, watchdog) {}
 
 void Shares::start(std::function<api::GpuList()> look) {
   look_ = std::move(look);
@@ -63,6 +75,7 @@ void Shares::take(Result<std::vector<ShareUsage>> rows) {
       return std::tie(a.task, a.gpu) < std::tie(b.task, b.gpu);
     });
     loans_.take(rows_);
+    settle_limits();
   } else {
     loans_.arbiter_is_silent();
   }
@@ -76,6 +89,45 @@ void Shares::take(Result<std::vector<ShareUsage>> rows) {
   arm();
 }
 
+// A part that was changed while the task runs: the arbiter is told until it has it, after its restart as
+// well.
+void Shares::settle_limits() {
+  for (const ShareUsage& row : rows_) {
+    const JobRecord* job = parts_.engine.jobs().find(row.task.job);
+    if (job == nullptr || is_final(job->state)) continue;
+    for (const TaskEntry& task : job->tasks) {
+      if (task.key != row.task) continue;
+      for (const MemoryShare& share : memory_shares(*job->spec, task.slices, parts_.gpus)) {
+        if (device_uuid_digits(share.uuid) != row.gpu) continue;
+        if (to_mib(row.limit) == share.limit && to_mib(row.guarantee) == share.guarantee) continue;
+        parts_.arbiter.set_limit(row.task, row.gpu, share.limit, share.guarantee);
+      }
+    }
+  }
+}
+
+MemoryHeld Shares::held_by(JobId id) const {
+  MemoryHeld held;
+  const JobRecord* job = parts_.engine.jobs().find(id);
+  if (job == nullptr) return held;
+  bool is_known = true;
+  MiB charged;
+  for (const TaskEntry& task : job->tasks) {
+    if (task.state != JobState::running) continue;
+    for (const MemoryShare& share : memory_shares(*job->spec, task.slices, parts_.gpus)) {
+      held.part = std::max(held.part, share.limit);
+      const std::string digits = device_uuid_digits(share.uuid);
+      const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const ShareUsage& each) {
+        return each.task == task.key && each.gpu == digits;
+      });
+      is_known = is_known && row != rows_.end();
+      if (row != rows_.end()) charged = std::max(charged, to_mib(row->charged));
+    }
+  }
+  if (is_known) held.charged = charged;
+  return held;
+}
+
 void Shares::arm() {
   Duration pause = kPeriod;
   if (loans_.is_calling_in()) pause = kPeriodWhileCalledIn;
@@ -85,9 +137,11 @@ void Shares::arm() {
 
 void Shares::settle_policy() {
   Policy policy = parts_.engine.scheduler().policy();
-  const bool wanted = effective_policy(parts_.config, parts_.gpus.driver_version()).users_share_gpu;
-  if (policy.users_share_gpu == wanted) return;
-  policy.users_share_gpu = wanted;
+  Policy wanted = effective_policy(parts_.config, parts_.gpus.driver_version(), parts_.engine.scheduler());
+  if (policy.users_share_gpu == wanted.users_share_gpu && policy.users_share_gpus == wanted.users_share_gpus)
+    return;
+  policy.users_share_gpu = wanted.users_share_gpu;
+  policy.users_share_gpus = std::move(wanted.users_share_gpus);
   parts_.engine.record(PolicyChanged{std::move(policy)});
 }
 

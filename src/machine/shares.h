@@ -16,6 +16,10 @@
 
 namespace tranche::machine {
 
+// What a task may use of each GPU that it shares, and what of it is promised: never more than the GPU has.
+std::vector<MemoryShare> memory_shares(const JobSpec& spec, const std::vector<Slice>& slices,
+                                       const GpuManager& gpus);
+
 class Shares {
  public:
   struct Parts {
@@ -23,10 +27,12 @@ class Shares {
     Engine& engine;
     TaskHost& host;
     GpuManager& gpus;
+    GpuDrains& drains;
     MemoryArbiter& arbiter;
     const DaemonConfig& config;
   };
-  explicit Shares(Parts parts);
+  // `watchdog`: see ShareWatch.
+  explicit Shares(Parts parts, const std::string& watchdog = "");
 
   // From now on; `look` gives what `gpus` shows.
   void start(std::function<api::GpuList()> look);
@@ -37,6 +43,8 @@ class Shares {
 
   // What the arbiter said last of a task's part of a GPU; null: nothing.
   const ShareUsage* find(const TaskKey& task, const Gpu& gpu) const;
+  // For who wants to change it.
+  MemoryHeld held_by(JobId job) const;
   // What there is to say of a job beside its state; "" if nothing.
   std::string note(JobId job) const;
 
@@ -44,6 +52,7 @@ class Shares {
   void ask();
   void take(Result<std::vector<ShareUsage>> rows);
   void tell_boards();
+  void settle_limits();
   void settle_policy();
   void arm();
 

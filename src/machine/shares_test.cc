@@ -16,6 +16,21 @@ class SaidArbiter final : public MemoryArbiter {
     answered(rows);
   }
   void set_board(const std::string&, MiB usable, MiB) override { usable_said = usable; }
+  void set_limit(const TaskKey& task, const std::string&, MiB limit, MiB guarantee) override {
+    limits_said.push_back(to_text(task, limit, guarantee));
+    if (!obeys) return;
+    for (ShareUsage& row : rows) {
+      if (row.task != task) continue;
+      row.limit = static_cast<uint64_t>(limit.count()) << 20;
+      row.guarantee = static_cast<uint64_t>(guarantee.count()) << 20;
+    }
+  }
+  static std::string to_text(const TaskKey& task, MiB limit, MiB guarantee) {
+    return std::to_string(task.job.value()) + ": " + std::to_string(guarantee.count()) + ".." +
+           std::to_string(limit.count());
+  }
+  std::vector<std::string> limits_said;
+  bool obeys = false;
 
   std::vector<ShareUsage> rows;
   bool silent = false;
@@ -159,10 +174,48 @@ TEST_F(SharesTest, TheArbiterIsToldWhatTheGpuHas) {
   EXPECT_EQ(arbiter_.usable_said, engine().scheduler().gpus().front().gpu->memory_usable);
 }
 
+// --- parts that are changed while the job runs
+
+TEST_F(SharesTest, AChangedPartIsToldUntilTheArbiterHasIt) {
+  const JobId id = submit(10);
+  pass(seconds(1));
+  arbiter_.rows = {row(id, 10, 10, 4)};
+  pass(seconds(1));
+  EXPECT_TRUE(arbiter_.limits_said.empty()) << "nothing differs";
+  EXPECT_EQ(daemon_->shares()->held_by(id).part, MiB(10 * 1024));
+  EXPECT_EQ(daemon_->shares()->held_by(id).charged, MiB(4 * 1024));
+  JobUpdated updated;
+  updated.job = id;
+  updated.by = "ada";
+  updated.gpu_memory = MiB(20 * 1024);
+  updated.gpu_memory_limit = MiB(30 * 1024);
+  engine().record(updated);
+  pass(seconds(3));
+  const std::string said = SaidArbiter::to_text({id, 0, 1}, MiB(30 * 1024), MiB(20 * 1024));
+  ASSERT_GE(arbiter_.limits_said.size(), 2U) << "it does not answer to it";
+  EXPECT_EQ(arbiter_.limits_said.front(), said);
+  arbiter_.obeys = true;
+  pass(seconds(2));
+  const size_t often = arbiter_.limits_said.size();
+  pass(seconds(5));
+  EXPECT_EQ(arbiter_.limits_said.size(), often) << "it has it";
+  arbiter_.rows = {row(id, 10, 10, 4)};  // restarted, and registered as it was started
+  pass(seconds(2));
+  EXPECT_EQ(arbiter_.limits_said.size(), often + 1);
+  EXPECT_EQ(daemon_->shares()->held_by(id).part, MiB(30 * 1024));
+}
+
+TEST_F(SharesTest, WhatAnUnknownArbiterChargesIsNotKnown) {
+  const JobId id = submit(10);
+  arbiter_.silent = true;
+  pass(seconds(2));
+  EXPECT_FALSE(daemon_->shares()->held_by(id).charged.has_value());
+}
+
 // --- the watchdog's grades, each by its key
 class WatchdogTest : public SharesTest {
  protected:
-  WatchdogTest() : watch_({reactor_, engine(), tasks_, config_}) {
+  WatchdogTest() : drains_(engine()), watch_({reactor_, engine(), tasks_, drains_, config_}) {
     id_ = submit(2);
     pass(seconds(1));
     EXPECT_TRUE(executes(id_));
@@ -193,9 +246,69 @@ class WatchdogTest : public SharesTest {
     }
   }
 
+  GpuDrains drains_;
   ShareWatch watch_;
   JobId id_;
 };
+
+TEST_F(WatchdogTest, AGpuOnWhichAJobIsOverItsPartGetsNoNewJob) {
+  const auto gpu = [this] { return engine().scheduler().gpus().front(); };
+  watch_.look(seen(4096, 2000));
+  watch_.look(seen(4096, 2000));
+  EXPECT_FALSE(gpu().drained) << "memory that comes and goes is no news";
+  watch_.look(seen(4096, 2000));
+  EXPECT_TRUE(gpu().drained);
+  EXPECT_EQ(gpu().reason.find("held beyond a part: job "), 0U) << gpu().reason;
+  EXPECT_NE(gpu().reason.find("holds 4G of GPU 0 and has 2G"), std::string::npos) << gpu().reason;
+  ShareWatch later({reactor_, engine(), tasks_, drains_, config_});
+  later.look(seen(4096, 2000));
+  EXPECT_TRUE(gpu().drained) << "a daemon that starts anew keeps it so while it looks";
+  later.look(seen(2048, 2000));
+  EXPECT_FALSE(gpu().drained);
+}
+
+TEST_F(WatchdogTest, TheClockOfAGradeGoesOnOverARestartOfTheDaemon) {
+  config_.watchdog.end_after = seconds(60);
+  const std::string noted = "nonsense\n" + std::to_string(id_.value()) + " 0 " +
+                            std::to_string(reactor_.clock().since_boot().count());
+  pass(seconds(57));
+  ShareWatch later({reactor_, engine(), tasks_, drains_, config_}, noted);
+  for (int i = 0; i < 2; ++i) {
+    later.look(seen(4096, 2000));
+    pass(seconds(1));
+  }
+  EXPECT_EQ(job(id_).state, JobState::running);
+  pass(seconds(1));
+  later.look(seen(4096, 2000));
+  EXPECT_EQ(job(id_).state, JobState::stopping) << "a minute has passed, though not in one run";
+}
+
+TEST_F(WatchdogTest, WhatIsOverIsNotedForTheNextRun) {
+  const int64_t since = reactor_.clock().since_boot().count();
+  const auto noted = [this] {
+    pass(kMillisecond);
+    const Result<std::string> note = engine().journal().read_note(kWatchdogNote);
+    return note ? *note : "unreadable";
+  };
+  watch_.look(seen(4096, 2000));
+  watch_.look(seen(4096, 2000));
+  EXPECT_EQ(noted(), "") << "it is no news yet";
+  watch_.look(seen(4096, 2000));
+  EXPECT_EQ(noted(), std::to_string(id_.value()) + " 0 " + std::to_string(since) + "\n");
+  watch_.look(seen(2048, 2000));
+  EXPECT_EQ(noted(), "");
+}
+
+TEST_F(WatchdogTest, AnOperatorsDrainStaysAndWhoIsWithinItsPartClosesNothing) {
+  const auto gpu = [this] { return engine().scheduler().gpus().front(); };
+  for (int i = 0; i < 4; ++i) watch_.look(seen(2048, 200));
+  EXPECT_FALSE(gpu().drained) << "it goes around the guard within its part";
+  engine().record(GpuDrained{gpu().gpu->id, "root", "a new fan"});
+  for (int i = 0; i < 4; ++i) watch_.look(seen(4096, 2000));
+  watch_.look(seen(2048, 2000));
+  EXPECT_TRUE(gpu().drained);
+  EXPECT_EQ(gpu().reason, "a new fan");
+}
 
 TEST_F(WatchdogTest, ReportsAfterThreeLooksAndDoesNoMoreUnlessToldTo) {
   look(seen(3000, 1000), 2);

@@ -49,6 +49,10 @@ class SimulatedTaskHost final : public TaskHost {
   void scan(const std::vector<uint32_t>& gpu_minors, Scanned scanned) override;
   void set_time_limit(const TaskKey& task, Duration limit) override;
   void freeze(const TaskKey& task, bool frozen) override;
+  void set_gpu_memory(const TaskKey& task, const std::vector<MemoryShare>& shares) override {
+    const auto found = tasks_.find(task);
+    if (found != tasks_.end()) found->second.plan.memory_shares = shares;
+  }
   void notify(const TaskKey& task, int32_t signal) override { notices_.push_back({task, signal}); }
   bool ports_are_free(uint16_t, uint16_t) override { return true; }
 
@@ -68,6 +72,7 @@ class SimulatedTaskHost final : public TaskHost {
     LaunchPlan plan;
     Behaviour behaviour;
     bool stopping = false;
+    bool go_came = false;  // while it was being prepared
     Duration went;         // when, since boot
     Reactor::Handle next;  // what happens to it next
   };

@@ -166,6 +166,26 @@ TEST_F(SnapshotsTest, OneThatIsAheadOfTheRowsIsPassedOver) {
   EXPECT_NE(passed_over_.front().find("the journal ends before"), std::string::npos) << passed_over_.front();
 }
 
+// What a snapshot says of the last row is not taken in its stead: the row is cut as without any snapshot, or
+// it would stand in the middle of a log that nobody can replay.
+TEST_F(SnapshotsTest, ADamagedLastRowIsCutAllTheSame) {
+  config_.snapshot_rows = 1'000'000;
+  start_daemon();
+  for (int i = 0; i < 4; ++i) live_a_while();
+  pass(5 * kSecond);
+  daemon_->finish([] {});
+  pass(kSecond);
+  const EventSeq last = engine().last_seq();
+  stop_daemon();
+  execute("UPDATE event SET decisions = '[ ]' WHERE seq = (SELECT max(seq) FROM event)");
+  auto created = Daemon::create({reactor_, gpus_, tasks_, users_, config_, "boot",
+                                 std::make_unique<InlineWorker>(reactor_),
+                                 [this]() -> Result<DaemonConfig> { return config_; }, nullptr});
+  ASSERT_TRUE(created) << created.error().message();
+  EXPECT_EQ((*created)->engine().last_seq().value(), last.value() - 1);
+  EXPECT_EQ(passed_over_.size(), 1U);
+}
+
 TEST_F(SnapshotsTest, ACleanStopLeavesNothingToRestore) {
   config_.snapshot_rows = 1'000'000;
   start_daemon();

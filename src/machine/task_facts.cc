@@ -28,7 +28,16 @@ TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord
   facts.array_index = job.array_index;
   facts.array_count = job.array_count;
   facts.tasks = static_cast<uint32_t>(std::max<size_t>(1, job.tasks.size()));
-  const GangPorts ports = gang_ports(task.job, task.attempt, facts.tasks);
+  if (job.spec->elastic) {
+    facts.elastic = true;
+    facts.tasks_min = job.spec->tasks_min;
+    facts.tasks_max = job.spec->tasks_max;
+    facts.tasks =
+        static_cast<uint32_t>(std::count_if(job.tasks.begin(), job.tasks.end(), [](const TaskEntry& each) {
+          return !each.ended.is_set() && each.state != JobState::stopping;
+        }));
+  }
+  const GangPorts ports = gang_ports_of(job);
   facts.first_port = ports.first;
   facts.task_ports = ports.count > 1 ? static_cast<uint16_t>(ports.count - 1) : uint16_t{0};
   facts.name = job.element_name();

@@ -115,6 +115,8 @@ class TaskHost {
   virtual void kill(const TaskKey& task, Duration grace) = 0;
   // Again counted from its start.
   virtual void set_time_limit(const TaskKey& task, Duration limit) = 0;
+  // The parts that it was started with, in another size.
+  virtual void set_gpu_memory(const TaskKey& task, const std::vector<MemoryShare>& shares) = 0;
   // Stops or continues every process of a task that runs, and its time limit's clock.
   virtual void freeze(const TaskKey& task, bool frozen) = 0;
   // A signal to those of its processes that have a handler for it: nobody is ended by it.

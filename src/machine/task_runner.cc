@@ -5,6 +5,7 @@
 #include "codec/api.h"
 #include "linux/log.h"
 #include "machine/gang_ports.h"
+#include "machine/members.h"
 #include "machine/task_facts.h"
 
 namespace tranche::machine {
@@ -45,7 +46,8 @@ void TaskRunner::on_durable(const JournalRow& row) {
     }
   }
   if (const auto* updated = std::get_if<JobUpdated>(&row.event.payload)) {
-    if (updated->time_limit) set_time_limits(updated->job, *updated->time_limit);
+    if (updated->time_limit) set_time_limits(updated->job);
+    if (updated->gpu_memory != MiB()) set_gpu_memory(updated->job);
   }
   if (const auto* exited = std::get_if<TaskExited>(&row.event.payload)) forget_when_durable(exited->task);
   if (const auto* failed = std::get_if<TaskStartFailed>(&row.event.payload))
@@ -53,9 +55,34 @@ void TaskRunner::on_durable(const JournalRow& row) {
 }
 
 // A task that is only being prepared has its limit already; it is told the new one all the same.
-void TaskRunner::set_time_limits(JobId job, Duration limit) {
+void TaskRunner::set_time_limits(JobId id) {
+  const JobRecord* job = parts_.engine.jobs().find(id);
   for (const auto& [task, live] : live_) {
-    if (task.job == job && live.sent && !live.ended) parts_.host.set_time_limit(task, limit);
+    if (job != nullptr && task.job == id && live.sent && !live.ended)
+      parts_.host.set_time_limit(task, time_limit_of(task, *job));
+  }
+}
+
+// The root side counts from the task's own start, and the limit is the job's: who joins later has less.
+Duration TaskRunner::time_limit_of(const TaskKey& task, const JobRecord& job) const {
+  const Duration limit = job.spec->time_limit;
+  if (!job.spec->elastic || !job.started.is_set()) return limit;
+  const auto entry = std::find_if(job.tasks.begin(), job.tasks.end(),
+                                  [&](const TaskEntry& each) { return each.key == task; });
+  const bool runs = entry != job.tasks.end() && entry->started.is_set();
+  const Duration late = (runs ? entry->started : parts_.engine.now()) - job.started;
+  return std::max(limit - std::max(late, Duration{}), kSecond);
+}
+
+// Said again when the root side is met anew: there nothing comes of what is so already.
+void TaskRunner::set_gpu_memory(JobId id) {
+  const JobRecord* job = parts_.engine.jobs().find(id);
+  if (job == nullptr || job->spec->task.gpu.kind != SliceKind::fraction) return;
+  for (const TaskEntry& task : job->tasks) {
+    const Live* live = find(task.key);
+    if (live == nullptr || !live->went || live->ended) continue;
+    const auto shares = memory_shares(*job->spec, task.slices, parts_.gpus);
+    if (!shares.empty()) parts_.host.set_gpu_memory(task.key, shares);
   }
 }
 
@@ -98,16 +125,6 @@ void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& requ
   parts_.host.start(*plan, std::move(client));
 }
 
-namespace {
-
-// What is promised, and what may be used while nobody needs it: never more than the GPU has.
-MemoryShare share_of(const JobSpec& spec, const Slice& slice, const Gpu& gpu) {
-  const MiB most = std::min(spec.task.gpu.memory_limit, gpu.memory_usable);
-  return {gpu.uuid, std::max(slice.memory, most), slice.memory};
-}
-
-}  // namespace
-
 Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
                                          const RequestPointer& submitted) {
   const JobRecord* job = parts_.engine.jobs().find(task.job);
@@ -117,7 +134,8 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
   if (user == nullptr) {
     return fail(ErrorCode::not_found, "the user " + spec.owner.user + " does not exist any more");
   }
-  const TaskFacts facts = task_facts(task, *job, user, parts_.gpus, live.slices, *request);
+  TaskFacts facts = task_facts(task, *job, user, parts_.gpus, live.slices, *request);
+  if (spec.elastic) facts.members_file = members_file(parts_.run_dir, task.job);
   LaunchPlan plan;
   plan.task = task;
   plan.owner = spec.owner;
@@ -132,17 +150,17 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
   plan.cpu = std::max(spec.task.cpu, MilliCpu(1000));  // the weight; what was not asked for counts as one
   plan.memory = spec.task.memory;
   plan.processes_max = parts_.task_processes_max;
-  plan.time_limit = spec.time_limit;
+  plan.time_limit = time_limit_of(task, *job);
   plan.grace = spec.grace;
   plan.signal = spec.signal;
-  plan.job_shares = job->tasks.size() > 1;
+  plan.job_shares = job->tasks.size() > 1 || spec.elastic;
   plan.interactive = spec.interactive;
   for (const Slice& slice : live.slices) {
     const Gpu* gpu = parts_.gpus.find(slice.gpu);
     if (gpu == nullptr) return fail(ErrorCode::unavailable, "its GPU is not in the machine any more");
     plan.gpu_minors.push_back(gpu->minor);
-    if (slice.kind == SliceKind::fraction) plan.memory_shares.push_back(share_of(spec, slice, *gpu));
   }
+  plan.memory_shares = memory_shares(spec, live.slices, parts_.gpus);
   return plan;
 }
 
@@ -150,7 +168,7 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
 bool TaskRunner::gang_can_meet(const TaskKey& task) const {
   const JobTable& jobs = parts_.engine.jobs();
   const JobRecord* job = jobs.find(task.job);
-  const GangPorts ports = gang_ports(task.job, task.attempt, static_cast<uint32_t>(job->tasks.size()));
+  const GangPorts ports = gang_ports_of(*job);
   if (ports.count == 0 || task.rank != 0) return true;
   return !are_taken_by_another_gang(ports, task.job, jobs, parts_.engine.scheduler().live_jobs()) &&
          parts_.host.ports_are_free(ports.first, ports.count);
@@ -166,7 +184,12 @@ void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason, bo
 }
 
 void TaskRunner::try_go(const TaskKey& task, Live& live) {
-  if (!live.prepared || !live.durable || live.went || live.stopping) return;
+  // The root side keeps the word for a task that is still being prepared; whoever shares a GPU is looked at
+  // when it is ready.
+  const bool shares = std::any_of(live.slices.begin(), live.slices.end(),
+                                  [](const Slice& slice) { return slice.kind == SliceKind::fraction; });
+  if (!live.prepared && (shares || !live.sent)) return;
+  if (!live.durable || live.went || live.stopping) return;
   if (!live.may_go) live.may_go = parts_.shares == nullptr || parts_.shares->may_go(task, live.slices);
   if (!live.may_go) return;
   live.went = true;
@@ -194,6 +217,8 @@ void TaskRunner::stop(const TaskKey& task) {
 void TaskRunner::on_prepared(const TaskKey& task) {
   if (Live* live = find(task); live != nullptr && !stale_.contains(task)) {
     live->prepared = true;
+    // Still prepared: a word that came before was not kept, or this crossed it. A shepherd obeys one.
+    live->went = false;
     try_go(task, *live);
   }
 }
@@ -409,9 +434,10 @@ void TaskRunner::reconcile_task(const TaskKey& task, Live& live, const TaskRecor
       on_started(task, record->pid);
       // It may have been changed while nobody could tell the root side.
       if (const JobRecord* job = parts_.engine.jobs().find(task.job);
-          job != nullptr && record->time_limit != job->spec->time_limit) {
-        parts_.host.set_time_limit(task, job->spec->time_limit);
+          job != nullptr && record->time_limit != time_limit_of(task, *job)) {
+        parts_.host.set_time_limit(task, time_limit_of(task, *job));
       }
+      set_gpu_memory(task.job);
       if (Live* still = find(task); still != nullptr && still->stopping) stop(task);
       break;
     case TaskRecord::State::start_failed:

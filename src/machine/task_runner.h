@@ -33,6 +33,7 @@ class TaskRunner final : public StepObserver, public TaskListener {
     ReleaseWatch& releases;
     UserDirectory& users;
     uint32_t task_processes_max;
+    std::string run_dir;
     Shares* shares = nullptr;  // says when a task with a part may execute; null: at once
   };
   explicit TaskRunner(Parts parts) : parts_(parts) {}
@@ -82,7 +83,9 @@ class TaskRunner final : public StepObserver, public TaskListener {
   void send_start(const TaskKey& task);
   void send_start_with(const TaskKey& task, const RequestPointer& request);
   Result<LaunchPlan> make_plan(const TaskKey& task, const Live& live, const RequestPointer& request);
-  void set_time_limits(JobId job, Duration limit);
+  void set_time_limits(JobId job);
+  Duration time_limit_of(const TaskKey& task, const JobRecord& job) const;
+  void set_gpu_memory(JobId job);
   bool gang_can_meet(const TaskKey& task) const;
   void refuse_start(const TaskKey& task, const std::string& reason, bool retry = false);
   void try_go(const TaskKey& task, Live& live);

@@ -42,6 +42,8 @@ std::string resolved_stderr(const ViewSource& source, const JobRecord& job,
 api::GpuList gpu_list(const ViewSource& source);
 // What one task's slice is held by: what holds it in fact, once it runs.
 api::Tier slice_tier(const ViewSource& source, const TaskKey& task, const Slice& slice);
+// A reading is up to a second old; a process that has ended since is nobody's.
+bool process_exists(const GpuProcess& process);
 // What processes hold of a GPU that are in no job on it.
 MiB held_outside_of_jobs(GpuManager& gpus, const scheduler::GpuView& view);
 api::ProcessList process_list(const ViewSource& source, const Caller& caller);

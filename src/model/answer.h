@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,14 @@ struct QueueShare {
   int64_t usage_milli_gpu_hours = 0;  // decayed past use
   uint32_t jobs_waiting = 0;
   uint32_t jobs_running = 0;
+  // Processors and host memory: what is used, and what bounds it.
+  MilliCpu used_cpu{};
+  MiB used_memory{};
+  std::optional<MilliCpu> quota_cpu{};
+  std::optional<MilliCpu> limit_cpu{};
+  std::optional<MiB> quota_memory{};
+  std::optional<MiB> limit_memory{};
+  bool has_host_bound() const { return quota_cpu || limit_cpu || quota_memory || limit_memory; }
   bool operator==(const QueueShare&) const = default;
 };
 

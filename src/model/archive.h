@@ -18,8 +18,8 @@ void archive_fields(Archive& archive, Value& value) {
 }
 template <class Archive, OfType<GpuRequest> Value>
 void archive_fields(Archive& archive, Value& value) {
-  auto& [count, kind, compute, memory, memory_limit, type] = value;
-  archive(count, kind, compute, memory, memory_limit, type);
+  auto& [count, kind, compute, memory, memory_limit, type, count_max, topology] = value;
+  archive(count, kind, compute, memory, memory_limit, type, count_max, topology);
 }
 template <class Archive, OfType<TaskRequest> Value>
 void archive_fields(Archive& archive, Value& value) {
@@ -55,10 +55,12 @@ template <class Archive, OfType<JobSpec> Value>
 void archive_fields(Archive& archive, Value& value) {
   auto& [owner, queue, job_class, priority, preemptible, requeue, interactive, task, tasks_min, tasks_max,
          elastic, groups, groups_min, topology, nodes, time_limit, grace, gang_grace, preemption_delay, retry,
-         signal, begin, deadline, dependencies, reservation, node_pool, held, payload_hash, name_hash] = value;
+         signal, begin, deadline, dependencies, reservation, node_pool, held, payload_hash, name_hash] =
+      value;
   archive(owner, queue, job_class, priority, preemptible, requeue, interactive, task, tasks_min, tasks_max,
-          elastic, groups, groups_min, topology, nodes, time_limit, grace, gang_grace, preemption_delay, retry,
-          signal, begin, deadline, dependencies, reservation, node_pool, held, payload_hash, name_hash);
+          elastic, groups, groups_min, topology, nodes, time_limit, grace, gang_grace, preemption_delay,
+          retry, signal, begin, deadline, dependencies, reservation, node_pool, held, payload_hash,
+          name_hash);
 }
 template <class Archive, OfType<TaskKey> Value>
 void archive_fields(Archive& archive, Value& value) {

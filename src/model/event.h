@@ -118,6 +118,8 @@ struct JobUpdated {
   std::optional<Time> begin;
   std::optional<std::vector<Dependency>> dependencies;
   bool first = false;
+  MiB gpu_memory;            // of each of its GPUs, which it shares; zero: as before
+  MiB gpu_memory_limit;      // with it: up to this while it is free; zero: not beyond
   std::string payload_hash;  // "": as before
   std::string name_hash;     // "": as before
   bool operator==(const JobUpdated&) const = default;

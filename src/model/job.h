@@ -40,8 +40,14 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
+// How the GPUs of one task have to be joined. nvlink: each with each other. numa_node: next to the same
+// processors.
+#define TRANCHE_GPU_TOPOLOGY(X) X(any) X(numa_node) X(nvlink)
+TRANCHE_ENUM(GpuTopology, TRANCHE_GPU_TOPOLOGY)
+
 // The GPU part of a request, for each task. count == 0: no GPU at all.
-// whole:    `count` whole GPUs; compute and memory are ignored.
+// whole:    `count` whole GPUs, and up to `count_max` if as many are free when it starts; compute and memory
+//           are ignored.
 // fraction: `count` slices on different GPUs, each of `compute` milli-GPU and `memory`; of the two, the one
 //           that is zero is taken in proportion to the other at placement (design section 2).
 struct GpuRequest {
@@ -51,6 +57,9 @@ struct GpuRequest {
   MiB memory;
   MiB memory_limit;  // up to this may be borrowed beyond `memory`, while nobody needs it; zero: `memory`
   std::string type;  // "" is any; "a100-80|h100-80": either of them
+  uint32_t count_max = 0;  // whole only, of a job of one task; 0: `count`
+  GpuTopology topology = GpuTopology::any;
+  bool is_moldable() const { return count_max > count; }
   bool operator==(const GpuRequest&) const = default;
 };
 

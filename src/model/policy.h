@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "base/units.h"
 #include "model/job.h"
 
@@ -78,6 +79,7 @@ struct Policy {
   std::vector<std::string> topology_levels;  // node labels that name domains, the widest first
   SchedulerAction only_action = SchedulerAction::all;
   bool users_share_gpu = false;         // fractions of different users may meet on one GPU
+  std::vector<GpuId> users_share_gpus;  // or they may on these; ascending
   uint32_t jobs_per_user_max = 20'000;  // live jobs
   bool operator==(const Policy&) const = default;
 

@@ -27,6 +27,10 @@ struct QueueFact {
   std::string path;
   std::optional<MilliGpu> quota;
   std::optional<MilliGpu> limit;  // its own, or its parent's limit for users
+  std::optional<MilliCpu> quota_cpu;
+  std::optional<MilliCpu> limit_cpu;
+  std::optional<MiB> quota_memory;
+  std::optional<MiB> limit_memory;
 };
 
 struct JobFact {
@@ -59,6 +63,7 @@ struct HoldingFact {
 struct PlacementFact {
   NodeId node;
   std::vector<Slice> slices;
+  uint32_t rank = 0;  // of a job whose tasks differ
 };
 
 // Room that is being freed for a job that waits.

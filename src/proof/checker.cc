@@ -4,17 +4,13 @@
 #include <optional>
 #include <tuple>
 
+#include "proof/amounts.h"
 #include "proof/room.h"
 
 namespace tranche::proof {
 namespace {
 
 Result<void> wrong(std::string what) { return fail(ErrorCode::invalid_argument, std::move(what)); }
-
-bool is_below(const std::string& path, const std::string& queue) {
-  return path == queue ||
-         (path.size() > queue.size() && path.starts_with(queue) && path[queue.size()] == '/');
-}
 
 Time latest_end(const JobSpec& spec, Time start) {
   const int64_t most = spec.time_limit.count() + spec.grace.count();
@@ -34,10 +30,12 @@ class Checker {
 
   Result<void> check() const {
     const bool is_bound = proof_.kind == ProofKind::limit || proof_.kind == ProofKind::quota;
+    if (!is_bound && proof_.resource != BoundResource::gpu) return wrong("no bound keeps it");
     const bool may_wait_until = proof_.kind == ProofKind::held || proof_.kind == ProofKind::reserved;
     if (!is_bound && !proof_.queue.empty()) return wrong("no queue keeps it");
     if (proof_.kind != ProofKind::drained && !proof_.gpus.empty()) return wrong("no GPU is to be named");
     if (!may_wait_until && proof_.until.is_set()) return wrong("it does not wait for a time");
+    if (!spec_.groups.empty() && is_about_room()) return undecided();
     switch (proof_.kind) {
       case ProofKind::none:
         return wrong("a job that waits is given no reason");
@@ -63,6 +61,29 @@ class Checker {
   }
 
  private:
+  // Whether the reason is that there is no place. Of a job whose tasks differ this is not decided here: where
+  // its parts could go together is a search of its own, and the scheduler's is not exhaustive.
+  bool is_about_room() const {
+    switch (proof_.kind) {
+      case ProofKind::never_fits:
+      case ProofKind::drained:
+      case ProofKind::gang:
+      case ProofKind::busy:
+      case ProofKind::reserved:
+        return true;
+      case ProofKind::none:
+      case ProofKind::held:
+      case ProofKind::dependency:
+      case ProofKind::limit:
+      case ProofKind::quota:
+        break;
+    }
+    return false;
+  }
+  static Result<void> undecided() {
+    return fail(ErrorCode::not_available_yet, "where a job whose tasks differ has room is not decided");
+  }
+
   // Somebody holds it, or its time has not come.
   Result<void> check_held() const {
     TRY(expect_plain(0, 0));
@@ -81,7 +102,7 @@ class Checker {
   // Not even on all that is installed, with nobody there.
   Result<void> check_never_fits() const {
     const Room idle = Room::idle(dump_);
-    const int64_t fitting = tasks_that_fit(spec_, share_, {&idle});
+    const int64_t fitting = tasks_that_fit(dump_, spec_, {&idle});
     if (fitting >= int64_t{spec_.tasks_min}) return wrong("it fits when all is idle");
     return expect_plain(spec_.tasks_min, fitting);
   }
@@ -107,7 +128,7 @@ class Checker {
       if (!claim.plan.empty() && other != nullptr && other->array == job_.array) ++promised;
     }
     if (active + promised < int64_t{array->running_max}) return wrong("another of its array may run");
-    if (proof_.kind != ProofKind::limit || !proof_.blockers.empty())
+    if (proof_.kind != ProofKind::limit || proof_.resource != BoundResource::gpu || !proof_.blockers.empty())
       return wrong("an array has a limit only");
     return expect_figures(0, 0, active, array->running_max);
   }
@@ -120,10 +141,11 @@ class Checker {
     if (queue == dump_.queues.end() || !is_below(spec_.queue, queue->path))
       return wrong("the job is not in queue '" + proof_.queue + "'");
     if (is_quota && spec_.preemptible) return wrong("a preemptible job may pass the quota");
-    const auto bound = is_quota ? queue->quota : queue->limit;
+    const Amounts amounts(dump_, spec_, proof_.resource);
+    const auto bound = amounts.bound(*queue, is_quota);
     if (!bound) return wrong("the queue has no such bound");
-    TRY(expect_figures(proof_.needed, 0, used(queue->path, is_quota), bound->count()));
-    const auto [least, most] = charge();
+    TRY(expect_figures(proof_.needed, 0, amounts.used(queue->path, is_quota), *bound));
+    const auto [least, most] = amounts.charge();
     if (proof_.needed < least || proof_.needed > most)
       return wrong("it would be charged " + std::to_string(least) + " to " + std::to_string(most) +
                    " and not " + std::to_string(proof_.needed));
@@ -135,7 +157,7 @@ class Checker {
   Result<void> check_drained() const {
     if (!proof_.blockers.empty()) return wrong("nobody holds what takes no work");
     const Room idle(dump_, [](const HoldingFact&) { return false; });
-    if (tasks_that_fit(spec_, share_, {&idle}) >= int64_t{spec_.tasks_min})
+    if (tasks_that_fit(dump_, spec_, {&idle}) >= int64_t{spec_.tasks_min})
       return wrong("it fits on what takes work");
     std::vector<GpuId> closed;
     for (const GpuFact& fact : dump_.gpus) {
@@ -148,6 +170,8 @@ class Checker {
   // Between one task and all: some fit, not enough of them.
   Result<void> check_gang() const {
     const int64_t fitting = fitting_now();
+    if (spec_.elastic || spec_.topology.is_set() || !spec_.nodes.empty())
+      return wrong("it is not placed task by task");
     if (spec_.tasks_min < 2 || fitting == 0 || fitting >= int64_t{spec_.tasks_min})
       return wrong("it is not the number of tasks that keeps it");
     TRY(expect_figures(spec_.tasks_min, fitting, 0, 0));
@@ -194,7 +218,7 @@ class Checker {
   // none, to all of them together.
   Result<void> check_reserved() const {
     const Room now(dump_, [](const HoldingFact&) { return true; });
-    if (tasks_that_fit(spec_, share_, {&now}) < int64_t{spec_.tasks_min}) return wrong("it does not fit now");
+    if (tasks_that_fit(dump_, spec_, {&now}) < int64_t{spec_.tasks_min}) return wrong("it does not fit now");
     TRY(expect_figures(0, 0, 0, 0));
     const Room unpromised = without_claims(now);
     std::vector<JobId> claimants;
@@ -202,7 +226,7 @@ class Checker {
       if (!claim.plan.empty()) claimants.push_back(claim.job);
     }
     std::vector<JobId> keepers;
-    if (tasks_that_fit(spec_, share_, {&now, &unpromised}) < int64_t{spec_.tasks_min}) keepers = claimants;
+    if (tasks_that_fit(dump_, spec_, {&now, &unpromised}) < int64_t{spec_.tasks_min}) keepers = claimants;
     std::vector<Room> afters;
     afters.reserve(dump_.reservations.size());
     std::vector<const Room*> together{&now, &unpromised};
@@ -217,8 +241,8 @@ class Checker {
       if (!afters.back().is_consistent()) return wrong("a reservation has no room at its time");
       const bool is_same_kind = !dump_.policy.backfill && same_kind(*other->spec, reservation);
       const bool passes_start = end > reservation.start;
-      if (is_same_kind || (passes_start && tasks_that_fit(spec_, share_, {&now, &afters.back()}) <
-                                               int64_t{spec_.tasks_min})) {
+      if (is_same_kind ||
+          (passes_start && tasks_that_fit(dump_, spec_, {&now, &afters.back()}) < int64_t{spec_.tasks_min})) {
         keepers.push_back(other->job);
         if (!until.is_set() || reservation.start < until) until = reservation.start;
       }
@@ -227,7 +251,7 @@ class Checker {
       all.push_back(other->job);
       if (!until_together.is_set() || reservation.start < until_together) until_together = reservation.start;
     }
-    if (keepers.empty() && tasks_that_fit(spec_, share_, together) < int64_t{spec_.tasks_min}) {
+    if (keepers.empty() && tasks_that_fit(dump_, spec_, together) < int64_t{spec_.tasks_min}) {
       keepers = all;
       until = until_together;
     }
@@ -239,35 +263,22 @@ class Checker {
   }
 
   // --- facts ---------------------------------------------------------------------------------------------
-  const JobFact* find(JobId id) const {
-    const auto found = std::find_if(dump_.jobs.begin(), dump_.jobs.end(),
-                                    [&](const JobFact& each) { return each.job == id; });
-    return found == dump_.jobs.end() ? nullptr : &*found;
-  }
+  const JobFact* find(JobId id) const { return find_job(dump_, id); }
   const ClaimFact* claim_of(JobId id) const {
     const auto found = std::find_if(dump_.claims.begin(), dump_.claims.end(),
                                     [&](const ClaimFact& each) { return each.job == id; });
     return found == dump_.claims.end() ? nullptr : &*found;
   }
-  const GpuFact* gpu(GpuId id) const {
-    const auto found = std::find_if(dump_.gpus.begin(), dump_.gpus.end(),
-                                    [&](const GpuFact& each) { return each.gpu.id == id; });
-    return found == dump_.gpus.end() ? nullptr : &*found;
-  }
-  const Node* node(NodeId id) const {
-    const auto found =
-        std::find_if(dump_.nodes.begin(), dump_.nodes.end(), [&](const Node& each) { return each.id == id; });
-    return found == dump_.nodes.end() ? nullptr : &*found;
-  }
+  const GpuFact* gpu(GpuId id) const { return find_gpu(dump_, id); }
+  const Node* node(NodeId id) const { return find_node(dump_, id); }
   bool would_do(const GpuFact& fact) const {
     const Node* home = node(fact.gpu.node);
-    return spec_.task.gpu.count > 0 && home != nullptr && is_installed(fact) &&
-           (spec_.node_pool.empty() || home->pool == spec_.node_pool) &&
+    return spec_.task.gpu.count > 0 && home != nullptr && is_installed(fact) && may_go_to(spec_, *home) &&
            is_of_type(spec_.task.gpu, fact.gpu.type) && need_on(spec_, fact.gpu).compute > 0;
   }
   int64_t fitting_now() const {
     const Room now(dump_, [](const HoldingFact&) { return true; });
-    return tasks_that_fit(spec_, share_, {&now});
+    return tasks_that_fit(dump_, spec_, {&now});
   }
 
   // Jobs that hold something of a GPU that would do; without GPUs, all whose tasks have not exited.
@@ -295,7 +306,7 @@ class Checker {
         if (!would_do(*gpu(gpu_id)) || !room.open || room.whole > 0) continue;
         if (room.owners.empty()) ++idle;
         const bool is_alone = room.owners.count(spec_.owner.uid) == room.owners.size();
-        if (request.kind == SliceKind::fraction && (share_ || is_alone))
+        if (request.kind == SliceKind::fraction && (share_ || room.for_all || is_alone))
           available = std::max(available, room.compute);
       }
       if (request.count > 0 && request.kind == SliceKind::whole) available = std::max(available, idle);
@@ -303,41 +314,6 @@ class Checker {
     if (request.count == 0) return {spec_.task.cpu.count(), available};
     if (request.kind == SliceKind::whole) return {int64_t{request.count}, available};
     return {std::max<int64_t>(request.compute.count(), 1), available};
-  }
-
-  // Charged to the queue and those below it, with what is promised to claims; for a quota, by those that
-  // cannot be preempted.
-  int64_t used(const std::string& queue, bool is_quota) const {
-    int64_t sum = 0;
-    for (const HoldingFact& holding : dump_.holdings) {
-      if (!is_below(holding.queue, queue) || (is_quota && holding.preemptible)) continue;
-      for (const Slice& slice : holding.slices) sum += charge_of(slice, gpu(slice.gpu)->gpu);
-    }
-    for (const ClaimFact& claim : dump_.claims) {
-      const JobFact* other = find(claim.job);
-      if (is_quota || other == nullptr || !is_below(other->spec->queue, queue)) continue;
-      for (const PlacementFact& task : claim.plan) {
-        for (const Slice& slice : task.slices) sum += charge_of(slice, gpu(slice.gpu)->gpu);
-      }
-    }
-    return sum;
-  }
-
-  // The least and the most that the job can be charged, by where it goes.
-  std::pair<int64_t, int64_t> charge() const {
-    std::optional<std::pair<int64_t, int64_t>> range;
-    for (const GpuFact& fact : dump_.gpus) {
-      if (!would_do(fact)) continue;
-      const Need need = need_on(spec_, fact.gpu);
-      const int64_t each =
-          charge_of({fact.gpu.id, spec_.task.gpu.kind, MilliGpu(need.compute), MiB(need.memory)}, fact.gpu);
-      if (!range) range = {each, each};
-      range->first = std::min(range->first, each);
-      range->second = std::max(range->second, each);
-    }
-    const int64_t slices = int64_t{spec_.tasks_min} * spec_.task.gpu.count;
-    if (!range) return {0, 0};
-    return {range->first * slices, range->second * slices};
   }
 
   // What is free, less what is promised to claims, once those who leave have left. Without claims: what is

@@ -58,12 +58,15 @@ std::string text_of(const JobSpec& spec) {
   return std::to_string(spec.tasks_min) + " tasks of " + std::to_string(gpu.count) + " x " +
          std::string(to_string(gpu.kind)) + " " + gpu.type + " " + std::to_string(gpu.compute.count()) +
          " milli " + std::to_string(gpu.memory.count()) + " MiB, " + std::to_string(spec.task.cpu.count()) +
-         " CPU, " + std::to_string(spec.task.memory.count()) + " MiB host";
+         " CPU, " + std::to_string(spec.task.memory.count()) + " MiB host" +
+         (spec.elastic ? ", elastic" : "") + ", joined " + std::string(to_string(gpu.topology)) +
+         ", required " + spec.topology.required + ", " + std::to_string(spec.nodes.size()) + " nodes";
 }
 
 std::string text_of(const Proof& proof) {
-  std::string text = std::string(to_string(proof.kind)) + " of job " + std::to_string(proof.job.value()) +
-                     " queue '" + proof.queue + "' needed " + std::to_string(proof.needed) + " available " +
+  std::string text = std::string(to_string(proof.kind)) + " (" + std::string(to_string(proof.resource)) +
+                     ") of job " + std::to_string(proof.job.value()) + " queue '" + proof.queue +
+                     "' needed " + std::to_string(proof.needed) + " available " +
                      std::to_string(proof.available) + " used " + std::to_string(proof.used) + " bound " +
                      std::to_string(proof.bound) + " blockers";
   for (const JobId blocker : proof.blockers) text += " " + std::to_string(blocker.value());
@@ -72,19 +75,32 @@ std::string text_of(const Proof& proof) {
   return text;
 }
 
+// The one exemption, of jobs with different tasks.
+bool is_undecided(const JobFact& job, const Result<void>& verdict) {
+  return !verdict && verdict.error().code() == ErrorCode::not_available_yet && !job.spec->groups.empty();
+}
+
 TEST(ProofChecker, AcceptsEveryReasonOfTheScheduler) {
   std::map<std::string, uint64_t> accepted;
+  uint64_t undecided = 0;
   for_each_history(40, [&](const Scheduler& scheduler) {
     const StateDump dump = scheduler.dump();
     for (const JobFact& job : dump.jobs) {
       if (job.state != JobState::pending && job.state != JobState::held) continue;
       const Proof proof = *scheduler.proof(job.job);
       const auto good = check(dump, proof);
+      if (is_undecided(job, good)) {
+        ++undecided;
+        continue;
+      }
       ASSERT_TRUE(good) << good.error().message() << ": " << text_of(proof) << " \""
                         << *scheduler.reason(job.job) << "\"; " << text_of(*job.spec);
-      ++accepted[std::string(to_string(proof.kind))];
+      ++accepted[std::string(to_string(proof.kind)) +
+                 (proof.resource == BoundResource::gpu ? ""
+                                                       : " of " + std::string(to_string(proof.resource)))];
     }
   });
+  std::printf("undecided, since the job's tasks differ: %llu\n", static_cast<unsigned long long>(undecided));
   for (const auto& [kind, count] : accepted)
     std::printf("%s: %llu accepted\n", kind.c_str(), static_cast<unsigned long long>(count));
 }
@@ -104,6 +120,8 @@ std::vector<Proof> tampered(const Proof& proof, const StateDump& dump) {
   add([](Proof& p) { p.used += 1; });
   add([](Proof& p) { p.used -= 1; });
   add([](Proof& p) { p.bound += 1; });
+  for (const BoundResource resource : {BoundResource::gpu, BoundResource::cpu, BoundResource::memory})
+    add([&](Proof& p) { p.resource = resource; });
   add([](Proof& p) { p.blockers.push_back(JobId(9'999'999)); });
   add([](Proof& p) { p.blockers.push_back(p.job); });
   add([](Proof& p) { p.gpus.push_back(GpuId(9'999)); });
@@ -144,6 +162,7 @@ TEST(ProofChecker, RejectsWhatWasTamperedWith) {
     for (const JobFact& job : dump.jobs) {
       if (job.state != JobState::pending && job.state != JobState::held) continue;
       const Proof proof = *scheduler.proof(job.job);
+      if (is_undecided(job, check(dump, proof))) continue;
       for (const Proof& other : tampered(proof, dump)) {
         ASSERT_FALSE(check(dump, other)) << "accepted: " << text_of(other) << " for " << text_of(proof);
         ++rejected;

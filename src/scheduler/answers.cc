@@ -22,6 +22,19 @@ std::string jobs_text(const State& state, const std::vector<JobId>& ids) {
   return listed(names);
 }
 
+std::string joined_text(const GpuRequest& gpu) {
+  if (gpu.count < 2) return "";
+  switch (gpu.topology) {
+    case GpuTopology::any:
+      break;
+    case GpuTopology::numa_node:
+      return " on one NUMA node";
+    case GpuTopology::nvlink:
+      return " joined by NVLink";
+  }
+  return "";
+}
+
 // What the job asks for, to be put after "Waits for".
 std::string request_text(const Job& job) {
   const TaskRequest& task = job.spec->task;
@@ -36,7 +49,7 @@ std::string request_text(const Job& job) {
     text = format_memory(task.gpu.memory) + " of a GPU";
   }
   if (!task.gpu.type.empty()) text += " of type " + task.gpu.type;
-  return text;
+  return text + joined_text(task.gpu);
 }
 
 // "job 12 of alice ends by 2026-11-30 14:30:00 UTC at the latest": the blocker that must go first.
@@ -65,8 +78,8 @@ std::string strangers_text(const State& state, const Job& job) {
   std::vector<std::string> names;
   for (const GpuRoom* room : usable_gpus(state, job)) {
     const auto slice = slice_on(shape, *room);
-    const bool has_room = room->open && !room->whole && room->compute_free >= slice->compute &&
-                          room->memory_free >= slice->memory;
+    const bool has_room = room->open && !room->whole && !room->for_all &&
+                          room->compute_free >= slice->compute && room->memory_free >= slice->memory;
     if (has_room) names.push_back("GPU " + std::to_string(room->index));
   }
   if (names.empty()) return {};
@@ -89,7 +102,11 @@ std::string busy_text(const State& state, const Job& job, const Proof& proof) {
     const bool enough = idle >= job.spec->task.gpu.count;
     text += ": " + std::to_string(idle) + " of " + std::to_string(rooms.size()) +
             (idle == 1 ? " is free" : " are free");
-    if (enough) text += ", but not with the CPUs and memory that it needs on one machine";
+    if (enough && !joined_text(job.spec->task.gpu).empty()) {
+      text += ", but not so many that are joined";
+    } else if (enough) {
+      text += ", but not with the CPUs and memory that it needs on one machine";
+    }
   }
   text += strangers_text(state, job);
   const std::string end = earliest_end_text(state, proof.blockers);
@@ -143,12 +160,33 @@ std::string reserved_text(const State& state, const Proof& proof) {
   return text;
 }
 
+// What a job has of what it may have.
+std::string extent_text(const Job& job) {
+  const JobSpec& spec = *job.spec;
+  const auto tasks =
+      static_cast<size_t>(std::count_if(job.tasks.begin(), job.tasks.end(), [](const Task& task) {
+        return task.phase != TaskPhase::exited && !task.stop_sent;
+      }));
+  if (spec.tasks_max > spec.tasks_min) {
+    const std::string text = " with " + std::to_string(tasks) + " of " + std::to_string(spec.tasks_min) +
+                             " to " + std::to_string(spec.tasks_max) + " tasks";
+    if (!spec.elastic) return text + ", as many as there was room for when it started";
+    if (tasks >= spec.tasks_max) return text;
+    return text + (job.failure ? "; since a task has failed it takes no more"
+                               : "; it takes more when there is room that its queue may use");
+  }
+  if (!spec.task.gpu.is_moldable() || job.tasks.empty()) return "";
+  return " with " + std::to_string(job.tasks.front().start.slices.size()) + " of " +
+         std::to_string(spec.task.gpu.count) + " to " + std::to_string(spec.task.gpu.count_max) +
+         " GPUs, as many as there was room for when it started";
+}
+
 std::string state_text(const Job& job) {
   switch (job.state) {
     case JobState::starting:
       return "Is being started";
     case JobState::running:
-      return "Runs";
+      return "Runs" + extent_text(job);
     case JobState::stopping:
       return "Is being stopped";
     case JobState::suspended:

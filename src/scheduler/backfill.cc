@@ -287,15 +287,25 @@ const Reservation* Promises::reservation(TypeIndex type) {
   return found ? &*found : nullptr;
 }
 
-bool Promises::recall_reservations(ReservationMemory& memory, Waiting& waiting) {
+std::optional<std::vector<NodeIndex>> Promises::recall_reservations(ReservationMemory& memory,
+                                                                    Waiting& waiting) {
   memory_ = &memory;
-  const bool holds = memory.is_worked_out && still_holds(waiting);
-  if (!holds) work_out();
+  std::optional<std::vector<NodeIndex>> eased;
+  const bool is_known = memory.is_worked_out && memory.machine_version == state_.capacity.machine_version();
+  if (is_known) eased.emplace();
+  if (!is_known || !still_holds(waiting)) {
+    for (const auto& reservation : memory.slots) {
+      if (!is_known || !reservation) continue;
+      for (const TaskPlacement& task : reservation->plan.tasks)
+        eased->push_back(*state_.capacity.index_of(task.node));
+    }
+    work_out();
+  }
   memory.read_to = state_.capacity.log_end();
   AgeKey furthest{INT64_MIN, JobId(), 0};
   for (const ReservationMemory::Look& look : memory.looks) furthest = std::max(furthest, look.age);
   waiting.watch_ages(furthest);
-  return holds;
+  return eased;
 }
 
 // Whether working them out again would give the same; those that are new among the waiting are looked at, and
@@ -551,7 +561,11 @@ void Promises::for_reservations(const ShapeRecord& record, Action action) {
 }
 
 void Promises::add_reservations(const ShapeRecord& record, const Job& job, Time end, Layers& layers) {
-  const std::pair mine(state_.aged(job), job.id);
+  add_reservations(record, std::pair(state_.aged(job), job.id), end, layers);
+}
+
+void Promises::add_reservations(const ShapeRecord& record, const std::pair<int64_t, JobId>& mine, Time end,
+                                Layers& layers) {
   for_reservations(record, [&](const Reservation& found) {
     if (std::pair(found.aged, found.job) < mine && end > found.start) layers.push_back(&found.after);
   });
@@ -568,21 +582,28 @@ bool Promises::is_kept_out(const ShapeRecord& record, const Job& job) {
   return is_kept;
 }
 
-bool Promises::some_pass(const ShapeRecord& record) {
-  // The first that holds no reservation itself.
-  auto first = record.by_age.begin();
-  const auto holds = [&](JobId job) {
-    return std::any_of(memory_->slots.begin(), memory_->slots.end(),
-                       [&](const auto& reservation) { return reservation && reservation->job == job; });
-  };
-  while (first != record.by_age.end() && holds(std::get<1>(*first))) ++first;
-  if (first == record.by_age.end()) return false;
-  const auto& [aged, job, group] = *first;
-  bool passes = false;
-  for_reservations(record, [&](const Reservation& found) {
-    passes = passes || std::pair(aged, job) < std::pair(found.aged, found.job);
+bool Promises::all_are_kept_out(const ShapeRecord& record, int64_t duration) {
+  const auto& [aged, job, group] = *record.by_age.begin();
+  if (!state_.policy.backfill) return is_kept_out(record, *state_.find(job));
+  Layers around = layers();
+  add_reservations(record, std::pair(aged, job), ends_after(duration), around);
+  return !place_record(record, around);
+}
+
+bool Promises::some_fit_on(const ShapeRecord& record, int64_t duration, const std::vector<NodeIndex>& nodes) {
+  const auto& [aged, job, group] = *record.by_age.begin();
+  Layers around = layers();
+  add_reservations(record, std::pair(aged, job), ends_after(duration), around);
+  return std::any_of(nodes.begin(), nodes.end(), [&](NodeIndex node) {
+    return std::any_of(record.choices.begin(), record.choices.end(), [&](const TypeChoice& choice) {
+      return fits_on_node(record.shape, choice, node, around);
+    });
   });
-  return passes;
+}
+
+Time Promises::ends_after(int64_t duration) const {
+  return state_.now.nanoseconds() > kNever.nanoseconds() - duration ? kNever
+                                                                    : state_.now + Duration(duration);
 }
 
 }  // namespace tranche::scheduler

@@ -81,9 +81,10 @@ class Promises {
   // Of the type (kNoType: for tasks without GPUs); null: none. All are worked out when one is first asked
   // for.
   const Reservation* reservation(TypeIndex type);
-  // Works out all of them in `memory` from now on, unless what stands there still holds: then true. To be
-  // asked before anything is started; not where something is promised to claims.
-  bool recall_reservations(ReservationMemory& memory, Waiting& waiting);
+  // Works out all of them in `memory` from now on, unless what stands there still holds. Returns the nodes on
+  // which somebody may find room that was promised to others before: none if it holds; unset if nothing was
+  // known. To be asked before anything is started; not where something is promised to claims.
+  std::optional<std::vector<NodeIndex>> recall_reservations(ReservationMemory& memory, Waiting& waiting);
   // Of all types.
   std::vector<const Reservation*> reservations();
   // What a job that ends at `end` at the latest has to fit around: the reservations of those that have come
@@ -91,14 +92,19 @@ class Promises {
   void add_reservations(const ShapeRecord& record, const Job& job, Time end, Layers& layers);
   // Without backfill nobody passes a waiting job that could use the same kind of GPU.
   bool is_kept_out(const ShapeRecord& record, const Job& job);
-  // Whether some job of the shape has come further than the holder of a reservation that others of the shape
-  // have to fit around, so that not all of them are kept out alike.
-  bool some_pass(const ShapeRecord& record);
+  // Of the waiting jobs of the shape that hold what they get for `duration` or longer, none has to fit around
+  // less than this: the one that has come furthest, if it held it for just so long.
+  bool all_are_kept_out(const ShapeRecord& record, int64_t duration);
+  // Whether a task of that one would fit on one of the nodes.
+  bool some_fit_on(const ShapeRecord& record, int64_t duration, const std::vector<NodeIndex>& nodes);
 
  private:
   std::optional<Reservation>& slot(TypeIndex type);
   template <class Action>
   void for_reservations(const ShapeRecord& record, Action action);
+  void add_reservations(const ShapeRecord& record, const std::pair<int64_t, JobId>& mine, Time end,
+                        Layers& layers);
+  Time ends_after(int64_t duration) const;
   void work_out();
   bool still_holds(const Waiting& waiting);
   bool nodes_still_hold() const;

@@ -187,7 +187,7 @@ void State::enter_running(Job& job) {
   Queue& queue = queues.at(job.queue);
   job.place_in_running = static_cast<uint32_t>(queue.running.size());
   queue.running.push_back(job.id);
-  if (job.spec->preemptible) ++queue.running_priorities[job.spec->priority];
+  if (job.spec->preemptible) ++queue.running_priorities[gives_way_below(*job.spec)];
   queues.priorities_changed(job.queue);
 }
 
@@ -200,7 +200,7 @@ void State::leave_running(Job& job) {
   if (last != job.id) find(last)->place_in_running = job.place_in_running;
   job.place_in_running = UINT32_MAX;
   if (!job.spec->preemptible) return;
-  const auto priority = queue.running_priorities.find(job.spec->priority);
+  const auto priority = queue.running_priorities.find(gives_way_below(*job.spec));
   if (--priority->second == 0) queue.running_priorities.erase(priority);
   queues.priorities_changed(job.queue);
 }

@@ -190,6 +190,7 @@ void Capacity::add_gpu(const Gpu& gpu) {
   }
   gpus.insert(place, std::move(room));
   home_of_gpu_.insert(gpu.id, *home);
+  joined_gpus_.add(gpu);
   refresh(*home);
   changed(*home, true);
 }
@@ -201,6 +202,7 @@ void Capacity::remove_gpu(GpuId id) {
   leave_index(*home);
   std::erase_if(nodes_[*home].gpus, [&](const GpuRoom& room) { return room.id == id; });
   home_of_gpu_.erase(id);
+  joined_gpus_.remove(id);
   recount_installed();
   refresh(*home);
   changed(*home, false);
@@ -220,6 +222,13 @@ void Capacity::set_condition(GpuId id, bool open, bool installed, bool degraded)
   room.degraded = degraded;
   refresh(*home);
   changed(*home, gained);
+}
+
+void Capacity::set_for_all(GpuId id, bool for_all) {
+  const auto home = node_of(id);
+  if (!home || nodes_[*home].gpu(id)->for_all == for_all) return;
+  nodes_[*home].gpu(id)->for_all = for_all;
+  changed(*home, for_all);
 }
 
 const GpuRoom* Capacity::gpu(GpuId id) const {

@@ -24,6 +24,7 @@
 #include "model/job.h"
 #include "scheduler/bit_set.h"
 #include "scheduler/flat_index.h"
+#include "scheduler/joined_gpus.h"
 
 namespace tranche::scheduler {
 
@@ -60,7 +61,8 @@ struct GpuRoom {
   bool open = true;       // takes new work: healthy enough and not drained
   bool installed = true;  // counts as what the machine has: false once lost or removed
   bool degraded = false;
-  bool whole = false;  // held as a whole
+  bool whole = false;    // held as a whole
+  bool for_all = false;  // fractions of different users may meet here, whatever the policy says elsewhere
   MiB memory_usable;
   MilliGpu compute_free = kWholeGpu;
   MiB memory_free;
@@ -143,7 +145,10 @@ class Capacity {
   void remove_node(NodeId node);
   void add_gpu(const Gpu& gpu);
   void remove_gpu(GpuId gpu);  // nothing holds it
+  // Of a GPU that is there, for whoever adds it without.
+  void know_joins(const Gpu& gpu) { joined_gpus_.add(gpu); }
   void set_condition(GpuId gpu, bool open, bool installed, bool degraded);
+  void set_for_all(GpuId gpu, bool for_all);
 
   const GpuRoom* gpu(GpuId id) const;
   const NodeRoom* node(NodeId id) const;
@@ -163,6 +168,7 @@ class Capacity {
   const std::vector<Kind>& kinds() const { return kinds_; }
   size_t types() const { return type_names_.size(); }
   const std::string& type_name(TypeIndex type) const { return type_names_[type]; }
+  const JoinedGpus& joined_gpus() const { return joined_gpus_; }
   // Nodes on which the user holds slices of GPUs, with their number; in no particular order.
   std::span<const std::pair<NodeIndex, uint32_t>> shared_by(uint32_t uid) const;
   // What the node has free of each of its kinds, and what `room`, a changed copy of it, has.
@@ -212,6 +218,7 @@ class Capacity {
   FlatIndex<GpuId, IdHash<GpuId>> home_of_gpu_;
   std::vector<std::string> type_names_;
   std::vector<Kind> kinds_;
+  JoinedGpus joined_gpus_;
   struct UserHash {
     uint64_t operator()(uint32_t uid) const { return mix_bits(uid); }
   };

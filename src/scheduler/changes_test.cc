@@ -148,6 +148,139 @@ TEST(Update, AShorterLimitMovesTheForecastOfTheNext) {
   expect_restorable(world);
 }
 
+JobUpdated resize(JobId job, int64_t memory, int64_t limit = 0) {
+  JobUpdated updated = change(job);
+  updated.gpu_memory = MiB(memory);
+  updated.gpu_memory_limit = MiB(limit);
+  return updated;
+}
+
+std::string refusal(const World& world, JobId job, int64_t memory) {
+  const auto may = world.scheduler.check_gpu_memory(job, MiB(memory), MiB());
+  return may ? "" : may.error().message();
+}
+
+int64_t memory_of(const World& world, JobId job) {
+  return world.view(job).tasks.at(0).slices.at(0).memory.count();
+}
+
+TEST(Resize, ARunningJobGrowsIntoWhatNobodyHolds) {
+  World world;
+  world.add_node(1);
+  const JobId growing = world.submit({.gpu_memory = 10'000});
+  const JobId other = world.submit({.gpu_memory = 40'000});
+  world.run(growing);
+  world.run(other);
+  EXPECT_EQ(refusal(world, growing, 40'000), "");
+  EXPECT_NE(refusal(world, growing, 40'001).find("no room for 40001M on GPU 0"), std::string::npos)
+      << refusal(world, growing, 40'001);
+  world.event(resize(growing, 40'000));
+  EXPECT_EQ(memory_of(world, growing), 40'000);
+  EXPECT_EQ(world.scheduler.gpus()[0].memory_free, MiB());
+  EXPECT_EQ(world.scheduler.gpus()[0].compute_free, MilliGpu());
+  EXPECT_EQ(world.view(growing).spec->task.gpu.memory, MiB(40'000));
+  world.finish(growing);
+  EXPECT_EQ(world.scheduler.gpus()[0].memory_free, MiB(40'000)) << "all of its new size is given back";
+  EXPECT_EQ(world.scheduler.gpus()[0].compute_free, MilliGpu(500));
+  expect_restorable(world);
+}
+
+TEST(Resize, WhatIsGivenBackIsTakenByWhoWaits) {
+  World world;
+  world.add_node(1);
+  const JobId large = world.submit({.gpu_memory = 60'000});
+  world.run(large);
+  const JobId waiting = world.submit({.gpu_memory = 40'000});
+  EXPECT_FALSE(world.started(waiting));
+  world.event(resize(large, 40'000, 60'000));
+  EXPECT_TRUE(world.started(waiting));
+  EXPECT_EQ(world.view(large).spec->task.gpu.memory_limit, MiB(60'000)) << "it may borrow what it had";
+  EXPECT_NE(refusal(world, large, 60'000), "") << "it is promised to another job now";
+  expect_restorable(world);
+}
+
+TEST(Resize, AnotherHistoryMayHaveNoRoomForIt) {
+  World world;
+  world.add_node(1);
+  const JobId small = world.submit({.gpu_memory = 10'000});
+  const JobId other = world.submit({.gpu_memory = 60'000});
+  world.run(small);
+  world.run(other);
+  world.event(resize(small, 30'000));
+  EXPECT_EQ(memory_of(world, small), 10'000);
+  EXPECT_EQ(world.view(small).spec->task.gpu.memory, MiB(10'000)) << "nor where it runs next";
+  expect_restorable(world);
+}
+
+TEST(Resize, AWaitingJobAsksForSomethingElse) {
+  World world;
+  world.add_node(1);
+  const JobId running = world.submit({.gpu_memory = 60'000});
+  world.run(running);
+  const JobId waiting = world.submit({.gpu_memory = 40'000});
+  EXPECT_NE(refusal(world, waiting, 80'001).find("ask for less memory"), std::string::npos);
+  EXPECT_EQ(refusal(world, waiting, 70'000), "") << "it waits, but it can run";
+  world.event(resize(waiting, 20'000));
+  EXPECT_TRUE(world.started(waiting));
+  EXPECT_EQ(memory_of(world, waiting), 20'000);
+  expect_restorable(world);
+}
+
+TEST(Resize, StaysWithinTheBoundsOfItsQueue) {
+  Policy policy;
+  QueuePolicy small;
+  small.path = "small";
+  small.limit = MilliGpu(500);
+  policy.queues.push_back(small);
+  World world(policy);
+  world.add_node(2);
+  const JobId job = world.submit({.queue = "small", .gpu_memory = 20'000});
+  world.run(job);
+  EXPECT_EQ(refusal(world, job, 40'000), "");
+  EXPECT_NE(refusal(world, job, 40'001).find("queue 'small' may use"), std::string::npos)
+      << refusal(world, job, 40'001);
+}
+
+// Where the driver holds parts on some GPUs alone.
+TEST(Sharing, UsersMeetOnTheGpusThatArePolicyForAll) {
+  Policy policy;
+  policy.users_share_gpus = {GpuId(2)};
+  World world(policy);
+  world.add_node(2);
+  const JobId alice = world.submit({.user = "alice", .gpu_memory = 30'000});
+  const JobId alice_too = world.submit({.user = "alice", .gpu_memory = 60'000});
+  ASSERT_EQ(world.gpus_of(alice), std::vector<uint32_t>{1});
+  ASSERT_EQ(world.gpus_of(alice_too), std::vector<uint32_t>{2});
+  const JobId bob = world.submit({.user = "bob", .gpu_memory = 20'000});
+  EXPECT_EQ(world.gpus_of(bob), std::vector<uint32_t>{2})
+      << "not beside alice's on GPU 1, where there is more";
+  const JobId carol = world.submit({.user = "carol", .gpu_memory = 10'000});
+  EXPECT_FALSE(world.started(carol));
+  EXPECT_NE(world.scheduler.reason(carol)->find("GPU 0 has room for it"), std::string::npos)
+      << *world.scheduler.reason(carol);
+  policy.users_share_gpus = {GpuId(1), GpuId(2)};
+  world.event(PolicyChanged{policy});
+  EXPECT_EQ(world.gpus_of(carol), std::vector<uint32_t>{1});
+  policy.users_share_gpus.clear();
+  world.event(PolicyChanged{policy});
+  EXPECT_FALSE(world.started(world.submit({.user = "dora", .gpu_memory = 1'000}))) << "what runs goes on";
+  expect_restorable(world);
+}
+
+TEST(Resize, EveryTaskOfAGangHasTheNewSize) {
+  World world;
+  world.add_node(2);
+  const JobId gang = world.submit({.gpu_memory = 30'000, .tasks_min = 4, .tasks_max = 4});
+  world.run(gang);
+  ASSERT_EQ(world.view(gang).tasks.size(), 4U);
+  EXPECT_EQ(refusal(world, gang, 40'000), "");
+  EXPECT_NE(refusal(world, gang, 41'000), "") << "two of them are on one GPU";
+  world.event(resize(gang, 40'000));
+  for (const Start& start : world.view(gang).tasks) EXPECT_EQ(start.slices[0].memory, MiB(40'000));
+  EXPECT_EQ(world.scheduler.gpus()[0].memory_free, MiB());
+  expect_restorable(world);
+}
+
 TEST(Requeued, IsStoppedAndRunsAsItsNextAttempt) {
   World world;
   world.add_node(1);

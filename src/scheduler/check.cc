@@ -182,6 +182,16 @@ Result<void> check_task(const Shape& shape, const JobSpec& spec, const Capacity&
   const View view(idle);
   if (!place_gang(gpus_only, 1, {&view})) {
     const std::string what = shape.type.empty() ? "GPU" : "GPU of type " + shape.type;
+    if (gpus_only.topology != GpuTopology::any) {
+      gpus_only.topology = GpuTopology::any;
+      if (place_gang(gpus_only, 1, {&view})) {
+        return fail(ErrorCode::never_fits,
+                    "no machine has " + std::to_string(shape.gpu_count) + " x " + what +
+                        (shape.topology == GpuTopology::nvlink ? " that are joined by NVLink with each other"
+                                                               : " on one NUMA node") +
+                        "; ask for fewer, or without that");
+      }
+    }
     return fail(ErrorCode::never_fits, "a task asks for " + std::to_string(shape.gpu_count) + " x " + what +
                                            " on one machine, and there " + is_installed(idle) +
                                            "; ask for fewer");
@@ -275,10 +285,14 @@ Result<void> check_fits(const State& state, const JobSpec& spec) {
                   "); ask for fewer or smaller tasks");
 }
 
+Result<void> check_request(const State& state, const JobSpec& spec) {
+  TRY(check_fits(state, spec));
+  return check_limits(state, spec);
+}
+
 Result<void> check_job(const State& state, const JobSpec& spec, const ArraySpec& array) {
   TRY(check_queue(state, spec));
-  TRY(check_fits(state, spec));
-  TRY(check_limits(state, spec));
+  TRY(check_request(state, spec));
   TRY(check_user_and_time(state, spec, std::max<size_t>(array.indices.size(), 1)));
   return check_dependencies(state, spec);
 }

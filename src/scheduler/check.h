@@ -10,6 +10,9 @@ namespace tranche::scheduler {
 
 Result<void> check_job(const State& state, const JobSpec& spec, const ArraySpec& array);
 
+// Whether what it asks for fits what is installed, and the bounds of its queue.
+Result<void> check_request(const State& state, const JobSpec& spec);
+
 // The part that may change with the machine: whether the shape fits what is installed when all is idle.
 // The error's message is also the reason of a waiting job for which that has become false.
 Result<void> check_fits(const State& state, const JobSpec& spec);

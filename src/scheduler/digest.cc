@@ -43,6 +43,7 @@ void add_newer_policy(StateHash& hash, const Policy& policy) {
   add("consolidation moves", policy.consolidation_moves, 0);
   add("only action", static_cast<int64_t>(policy.only_action), 0);
   for (const std::string& level : policy.topology_levels) hash.add(level);
+  for (const GpuId gpu : policy.users_share_gpus) add("users share GPU", gpu.value(), 0);
 }
 
 void add_policy(StateHash& hash, const Policy& policy) {
@@ -77,6 +78,8 @@ void add_texts(StateHash& hash, const std::vector<std::string>& texts) {
 
 void add_newer_spec(StateHash& hash, const JobSpec& spec) {
   if (spec.elastic) hash.add(std::string_view("elastic"));
+  if (spec.task.gpu.count_max > 0) hash.add(~uint64_t{spec.task.gpu.count_max});
+  if (spec.task.gpu.topology != GpuTopology::any) hash.add(to_string(spec.task.gpu.topology));
   if (spec.gang_grace > Duration{}) hash.add(spec.gang_grace.count());
   if (spec.preemption_delay > Duration{}) hash.add(-spec.preemption_delay.count());
   if (spec.groups.empty() && !spec.topology.is_set() && spec.nodes.empty()) return;

@@ -9,7 +9,7 @@ namespace {
 
 std::vector<PlacementFact> placements(const GangPlacement& plan) {
   std::vector<PlacementFact> facts;
-  for (const TaskPlacement& task : plan.tasks) facts.push_back({task.node, task.slices});
+  for (const TaskPlacement& task : plan.tasks) facts.push_back({task.node, task.slices, task.rank});
   return facts;
 }
 
@@ -75,7 +75,8 @@ StateDump Scheduler::dump() const {
   }
   for (QueueIndex index = 1; index < state.queues.size(); ++index) {
     const Queue& queue = state.queues.at(index);
-    dump.queues.push_back({queue.path, queue.quota, queue.limit});
+    dump.queues.push_back({queue.path, queue.quota, queue.limit, queue.host_quota.cpu, queue.host_limit.cpu,
+                           queue.host_quota.memory, queue.host_limit.memory});
   }
   std::sort(dump.queues.begin(), dump.queues.end(),
             [](const QueueFact& a, const QueueFact& b) { return a.path < b.path; });

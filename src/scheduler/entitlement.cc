@@ -86,19 +86,84 @@ bool Entitlement::quota_anywhere() const {
   return std::any_of(path.begin(), path.end(), [&](QueueIndex at) { return quota_at(at); });
 }
 
+bool Entitlement::may_give(const Level& level, QueueIndex b) const {
+  const Queue& side = state_.queues.at(b);
+  if (level.quota && side.staying > side.quota.value_or(MilliGpu())) return true;
+  if (level.share && side.staying - side.entitled >= state_.queues.surplus_needed()) return true;
+  return claims_host() && exceeds(side.host_staying, side.host_quota);
+}
+
+bool Entitlement::has_to_give(const Level& level, QueueIndex b) const {
+  if (!may_give(level, b)) return false;
+  if (claims_host()) return true;
+  const Queue& side = state_.queues.at(b);
+  // Within its quota it gives nothing, whatever its share is.
+  if (side.quota && side.staying <= *side.quota) return false;
+  const Giver& giver = state_.givers.of(state_, b);
+  if (!giver.first_start.is_set()) return false;
+  const MilliGpu over = side.staying - side.entitled;
+  return (level.quota && side.staying > side.quota.value_or(MilliGpu())) ||
+         giver.cheapest - over.count() < std::max<int64_t>(charge_.count(), 1);
+}
+
 bool Entitlement::any() const {
-  if (has_lower_priority()) return true;
-  for (const Level& level : levels()) {
-    if (!level.share && !level.quota) continue;
-    for (const QueueIndex b : state_.queues.at(state_.queues.at(level.queue).parent).children) {
-      if (b == level.queue) continue;
-      const Queue& side = state_.queues.at(b);
-      if (level.quota && side.staying > side.quota.value_or(MilliGpu())) return true;
-      if (level.share && side.staying - side.entitled >= state_.queues.surplus_needed()) return true;
-      if (claims_host() && exceeds(side.host_staying, side.host_quota)) return true;
+  return has_lower_priority() ||
+         !visit_siblings([&](const Level& level, QueueIndex b) { return !may_give(level, b); });
+}
+
+Giving Entitlement::giving() const {
+  Giving giving;
+  if (claims_host()) return {true, Time()};
+  visit_givers([&](QueueIndex b) {
+    const Time until = state_.givers.of(state_, b).first_start + state_.policy.minimum_runtime;
+    if (until <= state_.now) {
+      giving.now = true;
+    } else if (!giving.later.is_set() || until < giving.later) {
+      giving.later = until;
     }
+    return true;
+  });
+  return giving;
+}
+
+const Giver& GiverMemory::of(const State& state, QueueIndex queue) {
+  if (givers_.size() < state.queues.size()) givers_.resize(state.queues.size());
+  const Queue& at = state.queues.at(queue);
+  Giver& known = givers_[queue];
+  if (known.changes == at.staying_changes) return known;
+  if (known.walk == walk_) {
+    // Good enough until the next walk: those that have gone only make it look easier than it is.
+    if (known.added == at.staying_added) return known;
+    known.added = at.staying_added;
+    known.cheapest = 0;
+    if (!known.first_start.is_set() || state.now < known.first_start) known.first_start = state.now;
+    return known;
   }
-  return false;
+  Giver giver{walk_, at.staying_changes, at.staying_added, INT64_MAX, Time()};
+  const auto add = [&](int64_t charge, Time start) {
+    giver.cheapest = std::min(giver.cheapest, charge);
+    if (!giver.first_start.is_set() || start < giver.first_start) giver.first_start = start;
+  };
+  for (const JobId id : at.running) {
+    const Job& job = *state.find(id);
+    if (!job.spec->preemptible || job.stop_reason) continue;
+    bool any_stays = false;
+    MilliGpu charge;
+    for (const Task& task : job.tasks) {
+      const Holding* holding = state.holdings.find(task.start.task);
+      if (holding == nullptr || !holding->stays) continue;
+      any_stays = true;
+      charge += holding->charge();
+    }
+    if (any_stays) add(job.spec->elastic ? 0 : charge.count(), job.started);
+  }
+  for (const QueueIndex child : at.children) {
+    const Giver& below = of(state, child);
+    if (below.first_start.is_set()) add(below.cheapest, below.first_start);
+    // What is not exact below is not exact here.
+    if (below.changes != state.queues.at(child).staying_changes) giver.changes = Giver::kInexact;
+  }
+  return givers_[queue] = giver;
 }
 
 std::vector<JobId> jobs_inside_quota(const State& state, QueueIndex queue) {

@@ -16,8 +16,8 @@ void archive_fields(Archive& archive, Value& value) {
 }
 template <class Archive, OfType<QueueFact> Value>
 void archive_fields(Archive& archive, Value& value) {
-  auto& [path, quota, limit] = value;
-  archive(path, quota, limit);
+  auto& [path, quota, limit, quota_cpu, limit_cpu, quota_memory, limit_memory] = value;
+  archive(path, quota, limit, quota_cpu, limit_cpu, quota_memory, limit_memory);
 }
 template <class Archive, OfType<JobFact> Value>
 void archive_fields(Archive& archive, Value& value) {
@@ -36,8 +36,8 @@ void archive_fields(Archive& archive, Value& value) {
 }
 template <class Archive, OfType<PlacementFact> Value>
 void archive_fields(Archive& archive, Value& value) {
-  auto& [node, slices] = value;
-  archive(node, slices);
+  auto& [node, slices, rank] = value;
+  archive(node, slices, rank);
 }
 template <class Archive, OfType<ClaimFact> Value>
 void archive_fields(Archive& archive, Value& value) {

@@ -29,7 +29,7 @@ class Candidates {
     if (shape_.gpu_count == 0) return visit_all();
     if (shape_.kind != SliceKind::whole) {
       from_step_ = Buckets::step_of(std::max<int64_t>(shape_.compute, 1));
-      if (!(shape_.share_with_others ? visit_shared() : visit_own())) return false;
+      if (!(shape_.looks_at_shared() ? visit_shared() : visit_own())) return false;
     }
     return visit_idle(std::max(idle_at_least, 1u));
   }
@@ -120,8 +120,8 @@ class Candidates {
   // As one of the shared ones, before.
   bool was_visited(KindIndex kind, NodeIndex node) const {
     if (shape_.kind == SliceKind::whole) return false;
-    if (!shape_.share_with_others && view_.changed_by(node) == nullptr) return is_own(node);
-    return view_.count(node, kind).shared > from_step_ || (!shape_.share_with_others && is_own(node));
+    if (!shape_.looks_at_shared() && view_.changed_by(node) == nullptr) return is_own(node);
+    return view_.count(node, kind).shared > from_step_ || (!shape_.looks_at_shared() && is_own(node));
   }
 
   const View& view_;

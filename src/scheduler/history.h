@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "model/task_groups.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/test_world.h"
 
@@ -32,32 +33,48 @@ struct HistoryRules {
   bool one_gpu_jobs = false;
   bool one_user = false;
   bool one_type = false;
+  // Parts of jobs, elastic and moldable ones, topology, named nodes, quotas of processors and memory, delays:
+  // in the histories of even seeds. Those of odd seeds stay plain.
+  bool structure = true;
   bool prompt_outcomes = false;  // processes start, and memory is released, within nanoseconds
   int64_t mean_arrival_seconds = 60;
 };
 
 class History {
  public:
-  History(uint64_t seed, HistoryRules rules) : random_(seed), rules_(rules), now_(kStart) {}
+  History(uint64_t seed, HistoryRules rules)
+      : random_(seed), rules_(rules), is_structured_(rules.structure && seed % 2 == 0), now_(kStart) {}
 
   // The policy and the machine: to be stepped before all else.
   std::vector<EventPayload> opening() {
     std::vector<EventPayload> events;
-    const int nodes = static_cast<int>(random_.between(1, 3));
+    const int nodes = static_cast<int>(is_structured_ ? random_.between(2, 5) : random_.between(1, 3));
     uint32_t gpu = 0;
     for (int n = 1; n <= nodes; ++n) {
       Node node{.id = NodeId(static_cast<uint32_t>(n)),
-                .name = "n",
+                .name = "n" + std::to_string(n),
                 .pool = n == 3 ? "other" : "",
                 .cpu = MilliCpu(rules_.host_resources ? 16'000 : 1'000'000),
                 .memory = MiB(64'000),
                 .labels = {}};
+      // Two racks in the one block, and some nodes that are in none.
+      if (is_structured_ && !random_.chance(1, 8))
+        node.labels = {{"block", n <= 3 ? "b1" : "b2"}, {"rack", n % 2 == 0 ? "r1" : "r2"}};
+      nodes_.push_back(node.name);
       events.push_back(NodeAdded{node});
       const bool small = !rules_.one_type && random_.chance(1, 3);
       const int count = static_cast<int>(random_.between(1, 4));
+      // All of them joined with each other, two and two, or none.
+      const uint32_t joined = is_structured_ ? static_cast<uint32_t>(random_.below(3)) * 2 : 0;
+      const uint32_t before = gpu;
       for (int g = 0; g < count; ++g) {
         Gpu added;
         added.id = GpuId(++gpu);
+        if (is_structured_) added.numa_node = g / 2;
+        for (int other = 0; other < count && joined > 0; ++other) {
+          if (other != g && (joined == 4 || other / 2 == g / 2))
+            added.links.push_back({GpuId(before + 1 + static_cast<uint32_t>(other)), LinkKind::nvlink});
+        }
         added.node = node.id;
         added.index = static_cast<uint32_t>(g);
         added.type = small ? "t4" : "h100-80";
@@ -140,7 +157,79 @@ class History {
     policy.minimum_runtime = Duration(random_.between(0, 20) * kMinute.count());
     policy.backfill = !random_.chance(1, 8);
     policy.users_share_gpu = rules_.faults && random_.chance(1, 6);
+    if (is_structured_) structure(policy);
     return policy;
+  }
+
+  void structure(Policy& policy) {
+    policy.topology_levels = {"block", "rack"};
+    for (QueuePolicy& queue : policy.queues) {
+      if (!rules_.host_resources) break;
+      if (rules_.quotas && random_.chance(1, 5)) queue.quota_cpu = MilliCpu(random_.between(0, 8) * 1000);
+      if (rules_.quotas && random_.chance(1, 6)) queue.quota_memory = MiB(random_.between(0, 32) * 1000);
+      if (rules_.limits && random_.chance(1, 6)) queue.limit_cpu = MilliCpu(random_.between(4, 20) * 1000);
+      if (rules_.limits && random_.chance(1, 8)) queue.limit_memory = MiB(random_.between(16, 80) * 1000);
+    }
+    if (random_.chance(1, 5)) policy.placement = PlacementStrategy::spread;
+    if (random_.chance(1, 5)) policy.gpu_placement = PlacementStrategy::spread;
+    if (random_.chance(1, 5)) policy.backfill_order = BackfillOrder::shortest;
+  }
+
+  // What a job may say about its parts and places. It may come out as one that never fits; those are not
+  // accepted.
+  void structure(JobSpec& spec) {
+    const bool whole = spec.task.gpu.kind == SliceKind::whole && spec.task.gpu.count > 0;
+    if (rules_.gangs && random_.chance(1, 8)) {
+      add_groups(spec);
+    } else if (rules_.gangs && random_.chance(1, 4)) {
+      spec.elastic = true;
+      spec.tasks_max = spec.tasks_min + static_cast<uint32_t>(random_.between(1, 3));
+    } else if (whole && spec.tasks_max == 1 && !rules_.one_gpu_jobs && random_.chance(1, 4)) {
+      spec.task.gpu.count_max = spec.task.gpu.count + static_cast<uint32_t>(random_.between(1, 3));
+    }
+    if (whole && spec.task.gpu.count > 1 && random_.chance(1, 3))
+      spec.task.gpu.topology = random_.chance(1, 2) ? GpuTopology::nvlink : GpuTopology::numa_node;
+    if (random_.chance(1, 7)) spec.topology = random_topology();
+    if (random_.chance(1, 9)) spec.nodes = random_nodes();
+    if (rules_.gangs && random_.chance(1, 3)) spec.gang_grace = within(5 * kMinute);
+    if (random_.chance(1, 6)) spec.preemption_delay = within(10 * kMinute);
+  }
+
+  TopologyRequest random_topology() {
+    TopologyRequest topology;
+    if (random_.chance(1, 2)) topology.required = random_.chance(1, 3) ? "block" : "rack";
+    if (random_.chance(1, 2)) topology.preferred = "rack";
+    return topology;
+  }
+  std::vector<std::string> random_nodes() {
+    std::vector<std::string> names;
+    for (const std::string& name : nodes_) {
+      if (random_.chance(1, 2)) names.push_back(name);
+    }
+    return names;
+  }
+
+  void add_groups(JobSpec& spec) {
+    spec.elastic = random_.chance(1, 2);
+    const auto groups = static_cast<uint32_t>(random_.between(2, 3));
+    const bool nested = random_.chance(1, 3);
+    if (nested) spec.groups.push_back({});
+    for (uint32_t i = 0; i < groups; ++i) {
+      TaskGroup group;
+      group.parent = nested && i > 0 ? 1 : 0;
+      group.tasks_min = static_cast<uint32_t>(random_.between(1, 2));
+      group.tasks_max = group.tasks_min + (spec.elastic ? static_cast<uint32_t>(random_.below(2)) : 0);
+      group.task = spec.task;
+      if (i > 0 && random_.chance(1, 2)) group.task.gpu = GpuRequest{};
+      if (i > 0) group.task.cpu = MilliCpu(random_.between(1, 3) * 1000);
+      if (random_.chance(1, 5)) group.topology = random_topology();
+      spec.groups.push_back(std::move(group));
+    }
+    if (spec.elastic && random_.chance(1, 3)) spec.groups_min = 1;
+    spec.tasks_max = 0;
+    for (const TaskGroup& group : spec.groups) spec.tasks_max += group.tasks_max;
+    spec.tasks_min =
+        static_cast<uint32_t>(TaskGroups(spec).missing(std::vector<bool>(spec.tasks_max)).size());
   }
 
   EventPayload input() {
@@ -227,7 +316,9 @@ class History {
       array.running_max = static_cast<uint32_t>(random_.below(3));
     }
     const JobId job(last_job_ + 1);
-    return JobSubmitted{job, spec_of(request), std::move(array)};
+    JobSpec spec = spec_of(request);
+    if (is_structured_) structure(spec);
+    return JobSubmitted{job, std::move(spec), std::move(array)};
   }
 
   // What the machine does about a decision.
@@ -295,6 +386,8 @@ class History {
 
   Random random_;
   HistoryRules rules_;
+  bool is_structured_;
+  std::vector<std::string> nodes_;
   Time now_;
   Time next_input_;
   bool frozen_ = false;

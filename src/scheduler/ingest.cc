@@ -107,14 +107,20 @@ void State::release(const JobReleased& event) {
   }
 }
 
+bool State::is_for_all(GpuId gpu) const {
+  return std::binary_search(policy.users_share_gpus.begin(), policy.users_share_gpus.end(), gpu);
+}
+
 void State::take_in_policy(const PolicyChanged& event) {
   const bool regroup = event.policy.users_share_gpu != policy.users_share_gpu ||
+                       event.policy.users_share_gpus != policy.users_share_gpus ||
                        event.policy.placement != policy.placement ||
                        event.policy.gpu_placement != policy.gpu_placement ||
                        event.policy.backfill_order != policy.backfill_order;
   policy = event.policy;
   queues.configure(policy, now);
   know_nothing = true;
+  for (const auto& [id, record] : gpus) capacity.set_for_all(id, is_for_all(id));
   if (regroup) regroup_all();
 }
 
@@ -172,6 +178,7 @@ void State::update(const JobUpdated& event) {
     spec->dependencies = *event.dependencies;
   }
   job->spec = spec;
+  if (event.gpu_memory.count() > 0) resize(*job, event);
   if (is_running) enter_running(*job);
   if (event.first) job->first = static_cast<int64_t>(last_event.value());
   if (job->is_waiting()) {
@@ -218,6 +225,7 @@ void State::take_in_machine(const Event& event) {
                    if (is_held) return refresh_gpu(e.gpu.id);
                    capacity.remove_gpu(e.gpu.id);
                    capacity.add_gpu(e.gpu);
+                   capacity.set_for_all(e.gpu.id, is_for_all(e.gpu.id));
                    if (!e.drained.empty()) refresh_gpu(e.gpu.id);
                  },
                  [&](const GpuRemoved& e) {
@@ -273,6 +281,7 @@ void State::task_started(const TaskStarted& event) {
   job.state = JobState::running;
   job.started = now;
   note_start(job);
+  queues.add_staying(job.queue, MilliGpu());  // as much, but since another time (givers.h)
   for (const Task& each : job.tasks) {
     Holding* holding = holdings.find(each.start.task);
     if (holding == nullptr || holding->exited) continue;

@@ -129,7 +129,13 @@ std::optional<Turn> Order::own_group(QueueIndex queue) {
     if (is_startable(first)) return Turn{queue, first, true};
     past_first_.insert(queue);
   }
-  for (const auto& [key, id] : at.heads) {
+  auto next = at.heads.begin();
+  // Where nobody may start, those that have been visited need no second look.
+  if (visits && !at.classes.intersects(state_.waiting.open())) {
+    if (const auto& last = visiting_.find(queue)->second) next = at.heads.upper_bound(*last);
+  }
+  for (; next != at.heads.end(); ++next) {
+    const auto& [key, id] = *next;
     if (is_startable(id) || (visits && !is_visited(queue, key))) return Turn{queue, id, false};
   }
   return std::nullopt;

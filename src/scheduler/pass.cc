@@ -1,6 +1,7 @@
 #include "scheduler/pass.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "scheduler/consolidate.h"
@@ -8,7 +9,9 @@
 
 namespace tranche::scheduler {
 
-Pass::Pass(State& state, Commit& commit) : state_(state), commit_(commit), promises_(state) {}
+Pass::Pass(State& state, Commit& commit) : state_(state), commit_(commit), promises_(state) {
+  state_.givers.begin_walk();
+}
 
 void Pass::run() {
   recall();
@@ -21,19 +24,20 @@ void Pass::run() {
   while (const auto turn = order.next()) try_group(order, *turn);
   // Good for this walk alone.
   state_.waiting.unpark_passing(state_.queues);
-  // What was found beside a claim is not known without it.
-  if (!promises_.claims().empty()) state_.know_nothing = true;
+  if (!promises_.claims().empty()) state_.was_promised = true;
 }
 
 // What is known from the walk before, less what room that has appeared since makes doubtful.
 void Pass::recall() {
   Waiting& waiting = state_.waiting;
-  if (state_.know_nothing || !state_.claims.empty()) {
-    state_.know_nothing = false;
+  if (state_.know_nothing) {
+    state_.know_nothing = state_.was_promised = false;
+    state_.full_beside_claims.clear();
     waiting.open_all();
     waiting.unpark_all(state_.queues);
     state_.capacity.forget_gains();
   } else {
+    if (state_.was_promised || !state_.claims.empty()) forget_what_claims_kept();
     gained_ = state_.capacity.gains();
     state_.capacity.forget_gains();
     std::sort(gained_.begin(), gained_.end());
@@ -45,9 +49,35 @@ void Pass::recall() {
   if (!state_.claims.empty() || waiting.empty()) return;
   // Nobody will ask where nothing is open and nothing held back.
   if (waiting.held_back().empty() && waiting.open().empty()) return;
-  if (!promises_.recall_reservations(state_.reservations, waiting)) {
-    waiting.open_held_back();
-    retried_.clear();
+  const auto eased = promises_.recall_reservations(state_.reservations, waiting);
+  if (eased) return open_what_is_eased(*eased);
+  waiting.open_held_back();
+  retried_.clear();
+}
+
+// What was found beside a claim is not known without it, nor beside another. What had no room at all has none
+// beside any.
+void Pass::forget_what_claims_kept() {
+  Waiting& waiting = state_.waiting;
+  state_.was_promised = false;
+  for (const ShapeId id : std::exchange(state_.full_beside_claims, {})) {
+    if (waiting.shape(id).groups > 0) waiting.open_shape(id);
+  }
+  waiting.unpark_all(state_.queues);
+  waiting.open_held_back();
+}
+
+// Reservations are not what they were: who was held back and finds room where one stood is tried again.
+void Pass::open_what_is_eased(const std::vector<NodeIndex>& nodes) {
+  Waiting& waiting = state_.waiting;
+  if (nodes.empty()) return;
+  if (!state_.policy.backfill) return waiting.open_held_back();
+  const BitSet& held_back = waiting.held_back();
+  for (uint32_t id = held_back.next(0); id != BitSet::kNone; id = held_back.next(id + 1)) {
+    const ShapeRecord& record = waiting.shape(id);
+    if (waiting.is_closed(id)) continue;
+    if (record.by_age.empty() || promises_.some_fit_on(record, record.held_from, nodes))
+      waiting.open_shape(id);
   }
 }
 
@@ -130,12 +160,22 @@ void Pass::find_takers(Order& order) {
   QueueTree& queues = state_.queues;
   const auto look = [&](QueueIndex index) {
     const Queue& queue = queues.at(index);
-    const bool takes = std::any_of(queue.heads.begin(), queue.heads.end(), [&](const auto& head) {
-      return Entitlement(state_, promises_, state_.waiting.group(head.second)).any();
-    });
-    if (!takes) return;
-    order.visit_all(index);
-    takers_.insert(index);
+    bool takes = false;
+    bool finds_any = false;
+    std::vector<MilliGpu> seen;  // claims of as many GPUs have the same answer
+    for (const auto& [key, group] : queue.heads) {
+      const Entitlement claim(state_, promises_, state_.waiting.group(group));
+      const bool is_lower = claim.has_lower_priority();
+      if (!is_lower && std::find(seen.begin(), seen.end(), claim.charge()) != seen.end()) continue;
+      if (!claim.claims_host()) seen.push_back(claim.charge());
+      if (!claim.any()) continue;
+      takes = true;
+      const Giving giving = claim.giving();
+      finds_any = is_lower || giving.now || giving.later.is_set();
+      if (finds_any) break;
+    }
+    if (takes) takers_.insert(index);
+    if (finds_any) order.visit_all(index);
   };
   const BitSet& inverted = queues.inverted();
   for (uint32_t at = inverted.next(0); at != BitSet::kNone; at = inverted.next(at + 1)) look(at);
@@ -214,7 +254,8 @@ bool Pass::try_next(GroupId id, const Job& job) {
         return false;
       case Outcome::kept_out:
         // Only what does not fit may take from others; what fits but for a reservation waits for its turn.
-        if (waiting.shape(shape).step != nullptr || promises_.some_pass(waiting.shape(shape))) {
+        if (waiting.shape(shape).step != nullptr ||
+            !promises_.all_are_kept_out(waiting.shape(shape), duration)) {
           park(id, Parked::kept_out, kRootQueue);
         } else {
           waiting.close_longer(shape, duration);
@@ -232,6 +273,8 @@ bool Pass::try_next(GroupId id, const Job& job) {
         if (waiting.shape(shape).step != nullptr) {
           park(id, Parked::kept_out, kRootQueue);
         } else {
+          if (!promises_.claims().empty() && place_record(waiting.shape(shape), {&promises_.now()}))
+            state_.full_beside_claims.push_back(shape);
           waiting.close_shape(shape);
         }
         break;
@@ -272,6 +315,7 @@ Pass::Outcome Pass::try_job(const Job& job, GroupId group, bool passes_reservati
   std::optional<GangPlacement> plan;
   if (!is_kept_out && record.shape.tasks_max > record.shape.tasks_min && record.step == nullptr)
     plan = place(job, record, record.shape.tasks_max, layers);
+  if (!is_kept_out && record.shape.gpu_count_max > 0) plan = place_more_gpus(job, record, layers);
   if (!is_kept_out && !plan) plan = place(job, record, record.shape.tasks_min, layers);
   if (plan) {
     start(job, *plan);
@@ -298,6 +342,23 @@ std::optional<GangPlacement> Pass::place(const Job& job, const ShapeRecord& reco
   for (const TypeChoice& choice : record.choices) {
     plan = place_gang_on_type(search, choice, tasks);
     if (plan && keeps(*plan)) return plan;
+  }
+  return std::nullopt;
+}
+
+// The one task of a moldable job with as many GPUs more than it needs as there are, and as its queues may
+// use.
+std::optional<GangPlacement> Pass::place_more_gpus(const Job& job, const ShapeRecord& record,
+                                                   const Layers& layers) {
+  if (record.step != nullptr) return std::nullopt;
+  Shape shape = record.shape;
+  for (shape.gpu_count = shape.gpu_count_max; shape.gpu_count > record.shape.gpu_count; --shape.gpu_count) {
+    shape.topology = job.spec->task.gpu.topology;  // also where one GPU would have been enough
+    auto plan = place_gang(Search{shape, record.choices, layers, &state_.scores}, 1);
+    if (!plan) continue;
+    const bool keeps = !promises_.bound_passed(job.queue, charge_of_plan(*plan, state_.capacity),
+                                               host_of_plan(*job.spec, *plan), job.spec->preemptible);
+    if (keeps) return plan;
   }
   return std::nullopt;
 }
@@ -351,8 +412,7 @@ bool Pass::make_room(const Job& job, GroupId group) {
   for (const Stop& stop : eviction->stops) victims.push_back(stop.task);
   promises_.hold(job, eviction->plan, victims);
   for (const Stop& stop : eviction->stops) commit_.decide(stop);
-  // Whoever fitted beside what was free may not fit beside what is promised, and is tried again.
-  state_.know_nothing = true;
+  state_.was_promised = true;
   return true;
 }
 

@@ -37,6 +37,8 @@ class Pass {
   void recall();
   void reopen(const std::vector<Offer>& offers);
   bool has_room_again(ShapeId id, const std::vector<Offer>& offers) const;
+  void forget_what_claims_kept();
+  void open_what_is_eased(const std::vector<NodeIndex>& nodes);
   void close_what_is_full();
   void serve_claims();
   void find_takers(Order& order);
@@ -49,6 +51,8 @@ class Pass {
   bool may_start(const Job& job) const;
   Outcome trial_only(const Job& job, GroupId group);
   Outcome try_job(const Job& job, GroupId group, bool passes_reservations);
+  std::optional<GangPlacement> place_more_gpus(const Job& job, const ShapeRecord& record,
+                                               const Layers& layers);
   std::optional<GangPlacement> place(const Job& job, const ShapeRecord& record, uint32_t tasks,
                                      const Layers& layers);
   void start(const Job& job, const GangPlacement& plan);

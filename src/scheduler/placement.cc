@@ -15,7 +15,7 @@ bool gpu_takes(const Shape& shape, const GpuRoom& room, const Slice& slice) {
   if (!room.takes_work()) return false;
   if (shape.kind == SliceKind::whole) return room.is_idle();
   if (room.whole || room.compute_free < slice.compute || room.memory_free < slice.memory) return false;
-  if (shape.share_with_others || room.is_idle()) return true;
+  if (shape.share_with_others || room.is_idle() || room.for_all) return true;
   return room.owners.is_only(shape.uid);
 }
 
@@ -97,9 +97,61 @@ std::vector<size_t> idle_on(const Shape& shape, TypeIndex type, NodeIndex node, 
   return idle;
 }
 
+// A set for one task after the other, of healthy GPUs as long as those do.
+class SetsOfIdle {
+ public:
+  SetsOfIdle(const Shape& shape, const Layers& layers, NodeIndex node, const std::vector<size_t>& idle)
+      : shape_(shape), joined_(layers.front()->base().joined_gpus()) {
+    for (const size_t g : idle) {
+      const GpuRoom& room = layers.front()->at(node).gpus[g];
+      all_.push_back(room.id);
+      if (!room.degraded) healthy_.push_back(room.id);
+    }
+  }
+
+  // Empty: there is no other set.
+  std::vector<GpuId> next() {
+    std::vector<GpuId> taken;
+    if (!take_joined(healthy_, shape_.gpu_count, shape_.topology, joined_, taken) &&
+        !take_joined(all_, shape_.gpu_count, shape_.topology, joined_, taken))
+      return taken;
+    for (const GpuId gpu : taken) {
+      std::erase(all_, gpu);
+      std::erase(healthy_, gpu);
+    }
+    return taken;
+  }
+
+ private:
+  const Shape& shape_;
+  const JoinedGpus& joined_;
+  std::vector<GpuId> all_;
+  std::vector<GpuId> healthy_;
+};
+
+// Where it matters which GPUs a task gets together.
+void place_joined(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers, uint32_t most,
+                  std::vector<TaskPlacement>& placed) {
+  const NodeRoom& home = layers.front()->at(node);
+  SetsOfIdle sets(shape, layers, node, idle_on(shape, type, node, layers));
+  while (placed.size() < most) {
+    const std::vector<GpuId> gpus = sets.next();
+    if (gpus.empty()) return;
+    TaskPlacement task{.node = home.id, .slices = {}};
+    for (const GpuRoom& room : home.gpus) {
+      if (std::find(gpus.begin(), gpus.end(), room.id) != gpus.end())
+        task.slices.push_back({room.id, SliceKind::whole, kWholeGpu, room.memory_usable});
+    }
+    placed.push_back(std::move(task));
+  }
+}
+
 void place_whole(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers, uint32_t most,
                  std::vector<TaskPlacement>& placed) {
   const NodeRoom& home = layers.front()->at(node);
+  if (shape.gpu_count > 1 && layers.front()->base().joined_gpus().knows_any())
+    return place_joined(shape, type, node, layers, most, placed);
+  if (shape.gpu_count > 1 && shape.topology != GpuTopology::any) return;  // nothing is known to be joined
   const std::vector<size_t> idle = idle_on(shape, type, node, layers);
   for (size_t next = 0; placed.size() < most && next + shape.gpu_count <= idle.size();) {
     TaskPlacement task{.node = home.id, .slices = {}};
@@ -110,6 +162,14 @@ void place_whole(const Shape& shape, TypeIndex type, NodeIndex node, const Layer
     }
     placed.push_back(std::move(task));
   }
+}
+
+// How many tasks the idle GPUs of the node are enough for where they have to be joined, at most `most`.
+uint32_t joined_tasks(const Shape& shape, TypeIndex type, NodeIndex node, const Layers& layers,
+                      uint32_t most) {
+  std::vector<TaskPlacement> placed;
+  place_whole(shape, type, node, layers, most, placed);
+  return static_cast<uint32_t>(placed.size());
 }
 
 // How often the slice still fits there.
@@ -174,9 +234,10 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
 uint64_t Shape::hash() const {
   uint64_t hash =
       mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40 |
-               uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42);
-  for (const int64_t value : {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max},
-                              int64_t{uid}, static_cast<int64_t>(structure)}) {
+               uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42 | uint64_t{some_gpus_for_all} << 43);
+  for (const int64_t value :
+       {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid},
+        static_cast<int64_t>(structure), int64_t{gpu_count_max} << 8 | static_cast<int64_t>(topology)}) {
     hash = mix_bits(hash ^ static_cast<uint64_t>(value));
   }
   for (const std::string* text : {&type, &pool}) {
@@ -191,12 +252,15 @@ Shape shape_of(const JobSpec& spec, const Policy& policy) {
   const GpuRequest& gpu = spec.task.gpu;
   shape.gpu_count = gpu.count;
   shape.kind = gpu.kind;
+  if (gpu.is_moldable() && gpu.kind == SliceKind::whole) shape.gpu_count_max = gpu.count_max;
+  if (gpu.kind == SliceKind::whole && gpu.count > 1) shape.topology = gpu.topology;
   if (gpu.kind != SliceKind::whole && gpu.count > 0) {
     shape.compute = gpu.compute.count();
     shape.memory = gpu.memory.count();
     shape.share_with_others = policy.users_share_gpu;
     shape.spread_gpus = policy.gpu_placement == PlacementStrategy::spread;
     if (!policy.users_share_gpu) shape.uid = spec.owner.uid;
+    shape.some_gpus_for_all = !policy.users_share_gpus.empty();
   }
   shape.cpu = spec.task.cpu.count();
   shape.host_memory = spec.task.memory.count();
@@ -292,6 +356,7 @@ std::vector<TaskPlacement> place_on_node(const Shape& shape, const TypeChoice& c
 bool fits_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex node, const Layers& layers) {
   const NodeRoom& home = layers.front()->at(node);
   if (!may_stand_on(shape, home) || tasks_of_host(shape, node, layers) < 1) return false;
+  if (shape.topology != GpuTopology::any) return joined_tasks(shape, choice.type, node, layers, 1) > 0;
   uint32_t taking = 0;
   for (size_t g = 0; g < home.gpus.size() && taking < shape.gpu_count; ++g) {
     if (home.gpus[g].type != choice.type) continue;
@@ -310,6 +375,7 @@ uint32_t count_on_node(const Shape& shape, const TypeChoice& choice, NodeIndex n
   if (!may_stand_on(shape, home)) return 0;
   const auto of_host = static_cast<uint32_t>(std::min<int64_t>(tasks_of_host(shape, node, layers), most));
   if (of_host == 0 || shape.gpu_count == 0) return of_host;
+  if (shape.topology != GpuTopology::any) return joined_tasks(shape, choice.type, node, layers, of_host);
   if (shape.kind == SliceKind::whole) {
     uint32_t idle = 0;
     for (size_t g = 0; g < home.gpus.size(); ++g) {

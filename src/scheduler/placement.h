@@ -19,7 +19,9 @@ namespace tranche::scheduler {
 
 // What placement sees of a job; equal shapes are placed alike.
 struct Shape {
-  uint32_t gpu_count = 0;  // of each task
+  uint32_t gpu_count = 0;                   // of each task
+  uint32_t gpu_count_max = 0;               // > gpu_count: up to so many of those that are free
+  GpuTopology topology = GpuTopology::any;  // of whole GPUs
   SliceKind kind = SliceKind::whole;
   int64_t compute = 0;  // of each fraction; zero: in proportion to memory
   int64_t memory = 0;   // of each fraction; zero: in proportion to compute
@@ -29,12 +31,14 @@ struct Shape {
   uint32_t tasks_max = 1;
   uint32_t uid = 0;  // of fractions whose neighbours matter, else zero
   bool share_with_others = false;
-  bool spread_nodes = false;  // to the emptiest node rather than to the fullest
-  bool spread_gpus = false;   // fractions: to the emptiest GPU of the node
-  std::string type;           // as GpuRequest::type
-  std::string pool;           // "" is any
-  uint64_t structure = 0;     // not zero: of one job alone, which is placed by its step (task_step.h)
+  bool some_gpus_for_all = false;  // it may share some GPUs with others: GpuRoom::for_all
+  bool spread_nodes = false;       // to the emptiest node rather than to the fullest
+  bool spread_gpus = false;        // fractions: to the emptiest GPU of the node
+  std::string type;                // as GpuRequest::type
+  std::string pool;                // "" is any
+  uint64_t structure = 0;          // not zero: of one job alone, which is placed by its step (task_step.h)
   auto operator<=>(const Shape&) const = default;
+  bool looks_at_shared() const { return share_with_others || some_gpus_for_all; }
   uint64_t hash() const;
 };
 

@@ -133,7 +133,7 @@ class Room {
 
   // Fractions of different users do not meet on a GPU unless the policy says so.
   bool may_join(const GpuRoom& room) const {
-    return shape_.share_with_others || room.is_idle() || room.owners.is_only(shape_.uid);
+    return shape_.share_with_others || room.for_all || room.is_idle() || room.owners.is_only(shape_.uid);
   }
 
   std::set<JobId> holders_of_usable() const {
@@ -176,13 +176,29 @@ bool prove_own_reasons(const State& state, const Job& job, Proof& proof) {
   return true;
 }
 
+// How many tasks of the job fit together when all is idle; of one whose tasks differ this is not said.
+uint32_t fitting_when_idle(const State& state, const JobSpec& spec) {
+  const Capacity& capacity = everything_idle(state);
+  const View idle(capacity);
+  const Shape shape = shape_of(spec, state.policy);
+  if (!is_structured(spec)) return tasks_that_fit(shape, shape.tasks_min, {&idle});
+  if (!spec.groups.empty()) return 0;
+  JobSpec fewer = spec;
+  uint32_t good = 0;
+  for (uint32_t bad = spec.tasks_min; good + 1 < bad;) {
+    fewer.tasks_min = fewer.tasks_max = good + (bad - good) / 2;
+    const bool fits =
+        first_step_of(state, std::make_shared<const JobSpec>(fewer), capacity).place({&idle}).has_value();
+    (fits ? good : bad) = fewer.tasks_min;
+  }
+  return good;
+}
+
 bool prove_never_fits(const State& state, const Job& job, Proof& proof) {
   if (check_fits(state, *job.spec)) return false;
-  const Shape shape = shape_of(*job.spec, state.policy);
-  const View idle(everything_idle(state));
   proof.kind = ProofKind::never_fits;
-  proof.needed = shape.tasks_min;
-  proof.available = tasks_that_fit(shape, shape.tasks_min, {&idle});
+  proof.needed = job.spec->tasks_min;
+  proof.available = fitting_when_idle(state, *job.spec);
   return true;
 }
 
@@ -242,6 +258,13 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
   return true;
 }
 
+bool may_go_to(const State& state, const JobSpec& spec, NodeId node) {
+  if (spec.nodes.empty()) return true;
+  const auto found = state.nodes.find(node);
+  return found != state.nodes.end() &&
+         std::find(spec.nodes.begin(), spec.nodes.end(), found->second.name) != spec.nodes.end();
+}
+
 }  // namespace
 
 std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
@@ -250,6 +273,7 @@ std::vector<const GpuRoom*> usable_gpus(const State& state, const Job& job) {
   if (shape.gpu_count == 0) return rooms;
   for (const NodeRoom& home : state.capacity.nodes()) {
     if (!home.present || (!shape.pool.empty() && home.pool != shape.pool)) continue;
+    if (!may_go_to(state, *job.spec, home.id)) continue;
     for (const GpuRoom& room : home.gpus) {
       if (room.installed && accepts_type(shape.type, state.capacity.type_name(room.type)) &&
           slice_on(shape, room)) {

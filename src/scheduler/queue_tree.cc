@@ -154,6 +154,7 @@ void QueueTree::add_staying(QueueIndex index, MilliGpu amount) {
   for (const QueueIndex at : path_to_root(index)) {
     queues_[at].staying += amount;
     ++queues_[at].staying_changes;
+    if (amount.count() >= 0) ++queues_[at].staying_added;
     if (at != kRootQueue) look_for_uneven_.insert(queues_[at].parent);
   }
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "base/assert.h"
 #include "scheduler/task_step.h"
@@ -71,9 +72,11 @@ class VictimSearch {
   // When it fits once everything that leaves has left, patience is enough.
   bool is_coming() const { return keeps_bounds() && fits(base_).has_value(); }
   bool is_step() const { return record_.step != nullptr; }
+  const Entitlement& entitlement() const { return entitlement_; }
 
   std::optional<Eviction> find(Taking taking) {
     taking_ = taking;
+    seats_are_known_ = false;
     if (is_step()) return for_step();
     for (const TypeChoice& choice : record_.choices) {
       choice_ = &choice;
@@ -134,12 +137,19 @@ class VictimSearch {
       count_charges(one);
       out.push_back(std::move(one));
     }
+    if (gives_surplus_only(*job.spec)) return;
     Victim rest = *whole;
     rest.tasks.clear();
     for (const auto& [rank, key] : keys) rest.tasks.push_back(key);
     rest.nth = nth;
     count_charges(rest);
     out.push_back(std::move(rest));
+  }
+
+  // To a job of its own queue and priority that lacks what it needs, an elastic one gives what it can live
+  // without.
+  bool gives_surplus_only(const JobSpec& spec) const {
+    return taking_ == Taking::preempt && spec.elastic && spec.priority == key_.priority && !key_.grows;
   }
 
   void count_charges(Victim& victim) const {
@@ -186,7 +196,8 @@ class VictimSearch {
     if (victim.tasks.empty()) return std::nullopt;
     int64_t excess = 0;
     if (taking_ == Taking::preempt) {
-      if (job.queue != key_.queue || spec.priority >= key_.priority) return std::nullopt;
+      if (job.queue != key_.queue) return std::nullopt;
+      if (spec.priority >= key_.priority && !gives_surplus_only(spec)) return std::nullopt;
       victim.by_quota = true;
     } else {
       if (job.queue == key_.queue) return std::nullopt;
@@ -393,7 +404,39 @@ class VictimSearch {
     return take_from(hosts);
   }
 
+  // Nodes on which somebody stands who may have to give: all others have free room alone.
+  void find_seats() {
+    if (std::exchange(seats_are_known_, true)) return;
+    seats_ = BitSet();
+    if (taking_ == Taking::preempt) return add_seats(key_.queue);
+    entitlement_.visit_givers([&](QueueIndex b) {
+      add_seats_below(b);
+      return true;
+    });
+  }
+  void add_seats_below(QueueIndex queue) {
+    add_seats(queue);
+    for (const QueueIndex child : state_.queues.at(queue).children) add_seats_below(child);
+  }
+  void add_seats(QueueIndex queue) {
+    for (const JobId id : state_.queues.at(queue).running) {
+      const Job& job = *state_.find(id);
+      if (!job.spec->preemptible || job.stop_reason) continue;
+      for (const Task& task : job.tasks) {
+        if (const auto node = state_.capacity.index_of(task.start.node)) seats_.insert(*node);
+      }
+    }
+  }
+  // `idle`: GPUs that are free already, of the type.
+  bool is_worth_a_look(NodeIndex node, size_t idle) const {
+    if (shape_.gpu_count == 0 || seats_.contains(node)) return true;
+    // One task would have found free room.
+    if (shape_.tasks_min == 1) return false;
+    return shape_.kind != SliceKind::whole || idle >= shape_.gpu_count;
+  }
+
   std::vector<Host> hosts_to_choose_from() {
+    find_seats();
     std::vector<Host> hosts;
     std::vector<bool> seen(state_.capacity.nodes().size());
     uint64_t hosted = 0;
@@ -418,7 +461,7 @@ class VictimSearch {
         const auto& by_idle = state_.capacity.kinds()[kind].nodes.by_idle;
         if (idle >= by_idle.size()) continue;
         for (uint32_t n = by_idle[idle].next(0); n != BitSet::kNone; n = by_idle[idle].next(n + 1)) {
-          if (!consider(n)) return hosts;
+          if (is_worth_a_look(n, idle) && !consider(n)) return hosts;
         }
       }
     }
@@ -710,6 +753,8 @@ class VictimSearch {
   const TypeChoice* choice_ = nullptr;
   Taking taking_ = Taking::reclaim;
   Removed removed_;  // victims chosen so far
+  BitSet seats_;     // nodes; of find_seats()
+  bool seats_are_known_ = false;
 };
 
 }  // namespace
@@ -718,12 +763,17 @@ std::optional<Eviction> find_victims(const State& state, const Promises& promise
                                      const Group& group, Time& wake, HostPool& pool) {
   const SchedulerAction only = state.policy.only_action;
   VictimSearch search(state, promises, job, group, wake, pool);
-  if (search.is_coming()) return std::nullopt;
-  if (only == SchedulerAction::all || only == SchedulerAction::reclaim) {
+  // Most claims in vain end here.
+  const bool may_reclaim = only == SchedulerAction::all || only == SchedulerAction::reclaim;
+  const bool may_preempt = (only == SchedulerAction::all || only == SchedulerAction::preempt) &&
+                           search.entitlement().has_lower_priority();
+  const Giving giving = may_reclaim ? search.entitlement().giving() : Giving{};
+  if ((!giving.now && !giving.later.is_set() && !may_preempt) || search.is_coming()) return std::nullopt;
+  if (giving.later.is_set() && (!wake.is_set() || giving.later < wake)) wake = giving.later;
+  if (giving.now) {
     if (auto eviction = search.find(Taking::reclaim)) return eviction;
   }
-  if (only == SchedulerAction::all || only == SchedulerAction::preempt) return search.find(Taking::preempt);
-  return std::nullopt;
+  return may_preempt ? search.find(Taking::preempt) : std::nullopt;
 }
 
 }  // namespace tranche::scheduler

@@ -60,6 +60,12 @@ class Removed {
   std::map<QueueIndex, std::pair<MilliGpu, HostAmount>> charge_;
 };
 
+// Whether a queue has to give something to a claim, or will once its jobs are not protected any more.
+struct Giving {
+  bool now = false;
+  Time later;  // unset: never
+};
+
 // What a waiting job may claim, at each of the queues above it.
 class Entitlement {
  public:
@@ -76,6 +82,17 @@ class Entitlement {
     bool share = false;
   };
   std::vector<Level> levels() const;
+  // Whether the sibling on the level has a job that might be taken, the minimum runtime apart: necessary for
+  // any victim, and what it costs does not depend on the number of jobs.
+  bool has_to_give(const Level& level, QueueIndex b) const;
+  // Calls `visit(b)` for each such sibling until it returns false; whether it never did.
+  template <class Visit>
+  bool visit_givers(Visit visit) const {
+    return visit_siblings(
+        [&](const Level& level, QueueIndex b) { return !has_to_give(level, b) || visit(b); });
+  }
+  // By reclaim.
+  Giving giving() const;
   // Whether any other queue has what it may claim, or its own has lower priority running: cheap, and false
   // for nearly every waiting job.
   bool any() const;
@@ -88,6 +105,17 @@ class Entitlement {
 
  private:
   MilliGpu used(QueueIndex at) const;
+  bool may_give(const Level& level, QueueIndex b) const;
+  template <class Visit>
+  bool visit_siblings(Visit visit) const {
+    for (const Level& level : levels()) {
+      if (!level.share && !level.quota) continue;
+      for (const QueueIndex b : state_.queues.at(state_.queues.at(level.queue).parent).children) {
+        if (b != level.queue && !visit(level, b)) return false;
+      }
+    }
+    return true;
+  }
   int64_t may_lose(QueueIndex side, bool quota, bool share) const;
   bool passes_host_quota(QueueIndex at, const Removed& removed) const;
 

@@ -6,6 +6,7 @@
 #include "scheduler/conclude.h"
 #include "scheduler/implementation.h"
 #include "scheduler/pass.h"
+#include "scheduler/resize.h"
 
 namespace tranche::scheduler {
 namespace {
@@ -97,6 +98,10 @@ void Scheduler::restore(const Event& event, std::span<const Decision> decisions)
 
 Result<void> Scheduler::check(const JobSpec& spec, const ArraySpec& array) const {
   return check_job(*state_, spec, array);
+}
+
+Result<void> Scheduler::check_gpu_memory(JobId job, MiB memory, MiB limit) const {
+  return check_resize(*state_, job, memory, limit);
 }
 
 bool Scheduler::has_job(JobId job) const { return state_->find(job) != nullptr; }

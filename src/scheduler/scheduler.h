@@ -24,7 +24,7 @@
 namespace tranche::scheduler {
 
 // Stands in every journal row: recomputing decisions of the same version must give them bit for bit.
-inline constexpr uint32_t kVersion = 4;
+inline constexpr uint32_t kVersion = 5;
 
 // A job that has not reached a final state, as others may see it.
 struct JobView {
@@ -62,6 +62,10 @@ class Scheduler {
   // counts as installed), unknown queues and users over their limit of live jobs. The daemon asks before
   // it appends JobSubmitted; step() assumes a checked job.
   Result<void> check(const JobSpec& spec, const ArraySpec& array) const;
+
+  // Whether the job may have so much of each of its GPUs' memory, and up to `limit` while it is free (zero: not
+  // beyond): now, if it runs. The daemon asks before it appends JobUpdated.
+  Result<void> check_gpu_memory(JobId job, MiB memory, MiB limit) const;
 
   // Takes the event in and decides. Decisions are complete: the caller carries out all of them.
   std::vector<Decision> step(const Event& event);

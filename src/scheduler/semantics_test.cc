@@ -227,6 +227,38 @@ TEST(Elastic, StartsSmallGrowsAndGivesBackTheLastTask) {
   EXPECT_EQ(world.view(elastic).tasks[1].task.attempt, 2u);
 }
 
+TEST(Elastic, GivesItsQueueWhatItCanLiveWithout) {
+  World world(quiet());
+  world.add_node(3);
+  JobSpec spec = spec_of({.tasks_min = 1, .tasks_max = 3});
+  spec.elastic = true;
+  const JobId elastic = submit(world, spec, 1);
+  world.run(elastic);
+  ASSERT_EQ(world.view(elastic).tasks.size(), 3u);
+  // Equal priority is enough, for one that lacks what it needs.
+  const JobId second = submit(world, spec_of({}), 2);
+  ASSERT_EQ(world.last<Stop>().size(), 1u);
+  EXPECT_EQ(world.last<Stop>().front().reason, StopReason::preempted);
+  EXPECT_EQ(world.last<Stop>().front().task.rank, 2u);
+  leave(world);
+  EXPECT_TRUE(world.started(second));
+  world.run(second);
+  // Another elastic one gets its least, and then neither takes from the other.
+  const JobId third = submit(world, spec, 3);
+  ASSERT_EQ(world.last<Stop>().size(), 1u);
+  EXPECT_EQ(world.last<Stop>().front().task, (TaskKey{elastic, 1, 1}));
+  leave(world);
+  EXPECT_EQ(world.view(third).tasks.size(), 1u);
+  world.run(third);
+  EXPECT_TRUE(world.last<Stop>().empty());
+  // What is left is all that it needs: nobody of its own priority gets that.
+  submit(world, spec_of({}), 4);
+  EXPECT_TRUE(world.last<Stop>().empty());
+  Request lower{.priority = -1};
+  submit(world, spec_of(lower), 5);
+  EXPECT_TRUE(world.last<Stop>().empty());
+}
+
 TEST(Elastic, RestoresAsItWasDecided) {
   Policy policy = quiet();
   policy.queues = {queue("a", 1'000), queue("b", 1'000)};

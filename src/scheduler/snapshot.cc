@@ -30,8 +30,8 @@ void archive_fields(Archive& archive, Value& value) {
 // Without its specification, which several may share, and its place among those that run.
 template <class Archive, OfType<Job> Value>
 void archive_fields(Archive& archive, Value& value) {
-  auto& [id, array, array_index, spec, state, attempt, submitted, started, not_before, first, expected, stop_time,
-         stale_until, failed_starts, retried, queue, group, held, begin_passed, cancel_requested,
+  auto& [id, array, array_index, spec, state, attempt, submitted, started, not_before, first, expected,
+         stop_time, stale_until, failed_starts, retried, queue, group, held, begin_passed, cancel_requested,
          requeue_requested, doomed, unmet_dependencies, stop_reason, failure, requeued_for, tasks, left,
          place_in_running] = value;
   bool is_ready = group != 0;
@@ -45,7 +45,8 @@ void archive_fields(Archive& archive, Value& value) {
 }
 template <class Archive, OfType<Holding> Value>
 void archive_fields(Archive& archive, Value& value) {
-  auto& [task, uid, queue, preemptible, node, cpu, memory, exited, stays, latest_end, slices, charges] = value;
+  auto& [task, uid, queue, preemptible, node, cpu, memory, exited, stays, latest_end, slices, charges] =
+      value;
   archive(task, uid, queue, preemptible, node, cpu, memory, exited, stays, latest_end, slices, charges);
 }
 template <class Archive, OfType<Claim> Value>
@@ -87,8 +88,9 @@ struct StateArchive {
   template <class Archive, class Value>
   static void queue(Archive& archive, Value& value) {
     archive(value.configured, value.quota, value.guaranteed, value.limit, value.user_limit, value.weight,
-            value.priority, value.host_quota, value.host_limit, value.host_used, value.host_used_not_preemptible,
-            value.host_staying, value.used, value.used_not_preemptible, value.staying);
+            value.priority, value.host_quota, value.host_limit, value.host_used,
+            value.host_used_not_preemptible, value.host_staying, value.used, value.used_not_preemptible,
+            value.staying);
     wide_number(archive, value.usage);
     wide_number(archive, value.accrued);
     wide_number(archive, value.usage_seen);
@@ -115,9 +117,8 @@ struct StateArchive {
   template <class Archive, OfType<Scores> Value>
   static void scores(Archive& archive, Value& value, const Capacity& capacity) {
     bool is_current = value.machine_at_last_choice_ == capacity.machine_version();
-    archive.list(value.asked_, [&](auto& asked) {
-      archive(asked.gpus, asked.milli, asked.cpu, asked.type, asked.jobs);
-    });
+    archive.list(value.asked_,
+                 [&](auto& asked) { archive(asked.gpus, asked.milli, asked.cpu, asked.type, asked.jobs); });
     archive(value.jobs_, value.jobs_at_last_choice_, is_current, value.prices_, value.version_);
     archive.list(value.mixes_, [&](auto& mix) {
       archive(mix.elsewhere);
@@ -274,7 +275,8 @@ bool read_jobs(ArchiveReader& archive, State& state) {
   return !archive.failed();
 }
 
-bool take_room(State& state, std::vector<Holding> holdings, const std::vector<std::vector<TaskKey>>& by_node) {
+bool take_room(State& state, std::vector<Holding> holdings,
+               const std::vector<std::vector<TaskKey>>& by_node) {
   for (Holding& holding : holdings) {
     const auto node = state.capacity.index_of(holding.node);
     if (!node || holding.queue >= state.queues.size() || state.holdings.find(holding.task) != nullptr)
@@ -312,7 +314,7 @@ bool join_running(State& state) {
       Job* job = state.find(queue.running[place]);
       if (job == nullptr || job->queue != index || job->place_in_running != UINT32_MAX) return false;
       job->place_in_running = place;
-      if (job->spec->preemptible) ++queue.running_priorities[job->spec->priority];
+      if (job->spec->preemptible) ++queue.running_priorities[gives_way_below(*job->spec)];
     }
   }
   return true;
@@ -389,9 +391,10 @@ Result<void> load_state(std::string_view bytes, State& state) {
   uint32_t format = 0, version = 0;
   archive(format, version);
   if (!archive.failed() && (format != kSnapshotFormat || version != kVersion))
-    return fail(ErrorCode::conflict, "the scheduler's state is of format " + std::to_string(format) + ", version " +
-                                         std::to_string(version) + ", and this program writes " +
-                                         std::to_string(kSnapshotFormat) + ", " + std::to_string(kVersion));
+    return fail(ErrorCode::conflict, "the scheduler's state is of format " + std::to_string(format) +
+                                         ", version " + std::to_string(version) +
+                                         ", and this program writes " + std::to_string(kSnapshotFormat) +
+                                         ", " + std::to_string(kVersion));
   std::string ended;
   std::vector<Holding> holdings;
   std::vector<std::vector<TaskKey>> by_node;
@@ -399,6 +402,9 @@ Result<void> load_state(std::string_view bytes, State& state) {
   plain_members(archive, state);
   archive(state.started);
   StateArchive::capacity(archive, state.capacity);
+  for (const auto& [id, record] : state.gpus) {
+    if (state.capacity.gpu(id) != nullptr) state.capacity.know_joins(record.gpu);
+  }
   StateArchive::queues(archive, state.queues);
   StateArchive::scores(archive, state.scores, state.capacity);
   StateArchive::prediction(archive, state.prediction);

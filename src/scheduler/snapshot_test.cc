@@ -1,5 +1,5 @@
-// What a snapshot's bytes are, and that others are refused; that a restart through one is no restart is a property
-// (property_test.cc).
+// What a snapshot's bytes are, and that others are refused; that a restart through one is no restart is a
+// property (property_test.cc).
 #include "scheduler/snapshot.h"
 
 #include <gtest/gtest.h>
@@ -48,9 +48,9 @@ Scheduler furnished() {
 
 TEST(Snapshot, ItsFormatIsTheOneThatItsNumberSays) {
   const std::string bytes = furnished().save();
-  // These bytes are what format 1 writes. Do they differ because something was added to what is saved? Raise
+  // These bytes are what format 2 writes. Do they differ because something was added to what is saved? Raise
   // kSnapshotFormat; snapshots of the former format are then passed over, and the journal is replayed.
-  EXPECT_EQ(kSnapshotFormat, 1U);
+  EXPECT_EQ(kSnapshotFormat, 2U);
   EXPECT_EQ(bytes.size(), 1159U);
   EXPECT_EQ(checksum(bytes), 558161692U);
 }

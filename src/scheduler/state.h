@@ -17,6 +17,7 @@
 #include "model/decision.h"
 #include "model/event.h"
 #include "scheduler/capacity.h"
+#include "scheduler/givers.h"
 #include "scheduler/prediction.h"
 #include "scheduler/release_times.h"
 #include "scheduler/reservation_memory.h"
@@ -195,7 +196,7 @@ class EndedJobs {
   uint64_t digest() const { return digest_; }
 
  private:
-  friend struct StateArchive;  // snapshot.cc
+  friend struct StateArchive;   // snapshot.cc
   std::vector<uint8_t> by_id_;  // zero: not ended
   uint64_t digest_ = 0;         // order of ends does not matter
 };
@@ -260,7 +261,13 @@ struct State {
   uint32_t removed_gpus = 0;  // records that may go with their last task
   // What is known about room (waiting.h) is not: after a restart, a change of policy or the end of a claim.
   bool know_nothing = true;
+  // The last walk went around claims, and what it found is not known without them: these shapes have room but
+  // for a claim.
+  bool was_promised = false;
+  std::vector<ShapeId> full_beside_claims;
+  // Caches: what they hold follows from the rest, and no decision depends on whether it is there.
   mutable ReleaseTimes release_times;
+  mutable GiverMemory givers;
   ReservationMemory reservations;
   IdleMachine idle_machine;
 
@@ -298,8 +305,10 @@ struct State {
   void hold(const JobHeld& event);
   void release(const JobReleased& event);
   void update(const JobUpdated& event);
+  void resize(Job& job, const JobUpdated& event);  // resize.cc
   void wait_until_begin(Job& job, Time begin);
   void take_in_policy(const PolicyChanged& event);
+  bool is_for_all(GpuId gpu) const;
   void take_in_machine(const Event& event);
   void refresh_gpu(GpuId gpu);
   void refresh_shapes();
@@ -343,6 +352,12 @@ struct State {
 
 // Fewer tasks of the job run than it needs, and none has done its part.
 bool is_broken(const Job& job);
+
+// Jobs of its queue with a higher priority than this may take from the job: an elastic one also gives what it
+// can live without to those of its own.
+inline int32_t gives_way_below(const JobSpec& spec) {
+  return spec.elastic ? spec.priority - 1 : spec.priority;
+}
 
 // What one dependency says now: satisfied, not yet, or never.
 enum class DependencyStatus : uint8_t { satisfied, waiting, impossible };

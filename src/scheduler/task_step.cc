@@ -254,7 +254,10 @@ class TaskStep::Placer {
 };
 
 std::optional<GangPlacement> TaskStep::place(const Layers& layers, const Scores* scores) const {
-  return Placer(*this, layers, scores).place();
+  auto placed = Placer(*this, layers, scores).place();
+  if (placed || scores == nullptr || groups_.parts().size() == 1) return placed;
+  // What is best for one part may leave no place for the next: then any place will do.
+  return Placer(*this, layers, nullptr).place();
 }
 
 namespace {

@@ -40,6 +40,12 @@ void add_share(const State& state, QueueIndex index, std::vector<QueueShare>& ou
     share.usage_milli_gpu_hours = state.queues.usage_milli_gpu_hours(index, state.now);
     share.jobs_waiting = queue.jobs_waiting;
     share.jobs_running = queue.jobs_running;
+    share.used_cpu = queue.host_used.cpu;
+    share.used_memory = queue.host_used.memory;
+    share.quota_cpu = queue.host_quota.cpu;
+    share.limit_cpu = queue.host_limit.cpu;
+    share.quota_memory = queue.host_quota.memory;
+    share.limit_memory = queue.host_limit.memory;
     out.push_back(std::move(share));
   }
   const size_t own = out.size();
@@ -85,7 +91,11 @@ std::vector<JobId> Scheduler::live_jobs() const { return state_->jobs.keys(); }
 std::vector<JobId> Scheduler::waiting_order() const {
   const Promises& promises = state_->analysis();
   std::vector<JobId> order;
-  for (const auto& [id, plan] : promises.claims()) order.push_back(id);  // room is being freed for them
+  // Room is being freed for them. One that runs and would grow does not wait.
+  for (const auto& [id, plan] : promises.claims()) {
+    const Job* job = state_->find(id);
+    if (job != nullptr && job->is_waiting()) order.push_back(id);
+  }
   for (const JobId id : order_of_waiting(*state_, promises.planned())) {
     if (!promises.is_claimant(id)) order.push_back(id);
   }

@@ -264,7 +264,11 @@ void Waiting::set_age(Group& group, const AgeKey& age) {
 }
 
 void Waiting::add_age(ShapeId shape, const AgeKey& age) {
-  if (shapes_[shape].by_age.insert(age).second) touch(shape);
+  if (!shapes_[shape].by_age.insert(age).second) return;
+  touch(shape);
+  // What holds back those that came later may not hold back this one.
+  if (held_back_.contains(shape) && !closed_.contains(shape) && age < shapes_[shape].held_age)
+    open_shape(shape);
 }
 
 void Waiting::remove_age(ShapeId shape, const AgeKey& age) {
@@ -348,7 +352,10 @@ void Waiting::close_shape(ShapeId id) {
 }
 
 void Waiting::close_longer(ShapeId id, int64_t duration) {
-  shapes_[id].held_from = std::min(shapes_[id].held_from, duration);
+  ShapeRecord& record = shapes_[id];
+  record.held_from = std::min(record.held_from, duration);
+  const AgeKey& first = *record.by_age.begin();
+  record.held_age = held_back_.contains(id) ? std::max(record.held_age, first) : first;
   held_back_.insert(id);
   hold_back_again(id);
 }

@@ -117,6 +117,7 @@ struct ShapeRecord {
   // Groups that are not parked, the one that has waited longest first (backfill.h).
   std::set<AgeKey> by_age;
   int64_t held_from = INT64_MAX;  // a reservation has closed the classes that hold what they get so long
+  AgeKey held_age;                // of those that have come further than this, nothing is known
 };
 
 struct DurationClass {
@@ -167,7 +168,7 @@ class Waiting {
   // What is known about room.
   void open_all();
   void close_shape(ShapeId id);
-  // The jobs of the shape that hold what they get for `duration` or longer.
+  // The jobs of the shape that hold what they get for `duration` or longer; all that are there now.
   void close_longer(ShapeId id, int64_t duration);
   bool is_closed(ShapeId id) const { return closed_.contains(id); }
   const BitSet& closed() const { return closed_; }

@@ -56,8 +56,11 @@ struct SetMemoryLimit {
   TaskKey key;
   uint8_t uuid[16];
   uint64_t limit_bytes;  // not 0
+  // Second size. Of the limit, promised; 0: what was promised before, as far as the limit has it.
+  uint64_t guarantee_bytes;
 };
-static_assert(sizeof(SetMemoryLimit) == 56);
+inline constexpr uint32_t kSetMemoryLimitFirstSize = 56;
+static_assert(sizeof(SetMemoryLimit) == 64);
 
 // What one GPU has for tasks, from the daemon: memory is lent beyond what is promised only where this is
 // known.

@@ -40,19 +40,20 @@ inline constexpr uint32_t kMaxPath = 4096;  // with the closing NUL, as the kern
 
 enum class LauncherKind : uint16_t {
   // Requests, daemon -> launcher (-> shepherd).
-  start = 1,         // StartRequest, with the sealed memfd and, if interactive, the client's socket
-  go = 2,            // TaskRequest: execute what was prepared
-  signal = 3,        // SignalRequest
-  kill = 4,          // KillRequest
-  freeze = 5,        // TaskRequest: stop every process of the task, and its time limit's clock
-  thaw = 6,          // TaskRequest
-  set_limits = 7,    // SetLimitsRequest
-  open_as_user = 8,  // OpenAsUserRequest; its Reply carries a file descriptor when status is 0
-  scan = 9,          // ScanRequest -> ScanEntry..., Reply
-  list = 10,         // MessageHeader alone -> ListEntry..., Reply
-  forget = 11,       // TaskRequest: the daemon has recorded the end; EBUSY before TasksGone
-  attach = 12,       // TaskRequest, with a client's socket: it becomes the task's client (see attach.h)
-  exec = 13,         // ExecRequest, with a sealed memfd and a client's socket: a command inside a task
+  start = 1,            // StartRequest, with the sealed memfd and, if interactive, the client's socket
+  go = 2,               // TaskRequest: execute what was prepared
+  signal = 3,           // SignalRequest
+  kill = 4,             // KillRequest
+  freeze = 5,           // TaskRequest: stop every process of the task, and its time limit's clock
+  thaw = 6,             // TaskRequest
+  set_limits = 7,       // SetLimitsRequest
+  open_as_user = 8,     // OpenAsUserRequest; its Reply carries a file descriptor when status is 0
+  scan = 9,             // ScanRequest -> ScanEntry..., Reply
+  list = 10,            // MessageHeader alone -> ListEntry..., Reply
+  forget = 11,          // TaskRequest: the daemon has recorded the end; EBUSY before TasksGone
+  attach = 12,          // TaskRequest, with a client's socket: it becomes the task's client (see attach.h)
+  set_gpu_memory = 14,  // SetGpuMemory: other limits of the GPUs' memory than it was started with
+  exec = 13,            // ExecRequest, with a sealed memfd and a client's socket: a command inside a task
   // Answers, launcher -> daemon.
   reply = 64,
   list_entry = 65,
@@ -200,6 +201,20 @@ struct SetLimitsRequest {
   uint64_t time_limit_ns;
 };
 static_assert(sizeof(SetLimitsRequest) == 64);
+
+// The task's shares as in its StartRequest, with other limits and guarantees: the driver's own limits are set
+// anew where it holds them, and the arbiter hears of them when the task is registered again (until then it is
+// told by the daemon). Refused: EINVAL other shares than the task has; ESRCH the task does not run;
+// EOWNERDEAD its supervisor was lost.
+struct SetGpuMemory {
+  MessageHeader header;
+  TaskKey key;
+  uint32_t share_count;
+  uint32_t reserved;
+  MemoryShare shares[kMaxGpusPerTask];
+  uint64_t guarantee_bytes[kMaxGpusPerTask];
+};
+static_assert(sizeof(SetGpuMemory) == 40 + 32 * kMaxGpusPerTask);
 
 // A command inside a task that runs: in its cgroup and namespaces, as its user, with a client of its own; it
 // ends with the task at the latest. Passed descriptors: the launch block (its three file paths are not used)

@@ -77,7 +77,7 @@ SUBMIT_REFUSED = [
     (["--notify", "mail"], 2, ["nobody is called mail", "no hook and no mail"]),
 ]
 
-NOT_YET = [["--mig", "2g.20gb"], ["--turns", "1s"], ["--nvlink"], ["--image", "x.sif"], ["--reservation", "1"],
+NOT_YET = [["--mig", "2g.20gb"], ["--turns", "1s"], ["--image", "x.sif"], ["--reservation", "1"],
            ["--deadline", "08:30"], ["-A", "x"]]
 
 # (arguments of `tranche`, exit code, words)

@@ -62,6 +62,20 @@ print(json.dumps({{"result": result, "taken": len(blocks) * {size}}}))
             self.assertLessEqual(seen["taken"], 1024)
             self.assertGreater(seen["taken"], 256)
 
+    def test_a_changed_part_is_the_drivers_limit_too(self):
+        word = os.path.join(scenario.SHARED, "more")
+        job = self.submit("alice", ["--gpu-mem", "1G"], ["python3", "-c", AROUND + """
+gpu = Gpu()
+assert gpu.allocate(1000 * MIB)[0] == 2
+open(sys.argv[1] + ".refused", "w").close()
+while gpu.allocate(1000 * MIB)[0] != 0: time.sleep(0.02)
+open(sys.argv[1], "w").close()
+while True: time.sleep(1)
+""", word])
+        wait_until(lambda: os.path.exists(word + ".refused"), 20, "the driver refuses what is beyond the part")
+        self.server.tranche("alice", "update", str(job), "--gpu-mem", "3G")
+        wait_until(lambda: os.path.exists(word), 20, "the driver gives what the part has now")
+
     def test_a_static_program_on_the_device_itself_is_refused_by_the_driver(self):
         """Nothing of the guard's is ever loaded into it (tests/guard/raw_device.cc)."""
         program = BIN + "/guard_raw_device"

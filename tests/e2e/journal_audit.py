@@ -17,6 +17,7 @@ class Audit:
         self.held = defaultdict(dict)         # gpu -> {(job, rank, attempt): (compute, memory, kind)}
         self.specs = {}                       # job -> (spec, tasks_min)
         self.starts = defaultdict(set)        # (job, attempt) -> ranks
+        self.live = defaultdict(set)          # job -> keys of its tasks that have not ended
         self.ends = {}                        # job -> state
         self.executed = defaultdict(int)      # (job, rank, attempt) -> times started
         self.exited = set()
@@ -47,7 +48,9 @@ class Audit:
                 self.fault(seq, f"task {key} ran twice")
         elif kind == "task_exited":
             self.exited.add(self.key(event["task"]))
+            self.live[event["task"]["job"]].discard(self.key(event["task"]))
         elif kind == "task_start_failed":
+            self.live[event["task"]["job"]].discard(self.key(event["task"]))
             for holders in self.held.values():
                 holders.pop(self.key(event["task"]), None)
         elif kind == "slice_released":
@@ -68,8 +71,10 @@ class Audit:
                 self.ends[decision["job"]] = decision["state"]
         for (job, attempt), ranks in started_now.items():
             wanted = self.specs[job].get("tasks_min", 1)
-            if len(ranks) < wanted:
-                self.fault(seq, f"gang of job {job} started {len(ranks)} of {wanted} tasks")
+            # What joins an elastic job that runs comes task by task.
+            there = len(self.live[job]) if self.specs[job].get("elastic") else len(ranks)
+            if there < wanted:
+                self.fault(seq, f"gang of job {job} started {there} of {wanted} tasks")
         self.jobs_at_once = max(self.jobs_at_once,
                                 len({key[0] for holders in self.held.values() for key in holders}))
 
@@ -81,6 +86,9 @@ class Audit:
         if rank in self.starts[job, attempt]:
             self.fault(seq, f"task {key} was started twice")
         self.starts[job, attempt].add(rank)
+        if any(other[1] == rank for other in self.live[job]):
+            self.fault(seq, f"job {job} was given task {rank} while it had one")
+        self.live[job].add(key)
         if job in self.ends:
             self.fault(seq, f"job {job} started after its end")
         for piece in decision.get("slices", []):

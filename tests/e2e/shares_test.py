@@ -113,12 +113,52 @@ print(json.dumps({"result": result, "small": small, "free_then": free_then, "fre
         self.assertEqual(seen["nvml2"], seen["nvml"])
         self.assertEqual(seen["pids"], [seen["pid"]])
 
-    def test_a_limit_that_no_context_fits_into_is_refused_before_the_driver_is_asked(self):
-        seen = self.run_cuda(["--gpu-mem", "200M"], """
+    def test_a_part_that_no_context_fits_into_is_refused_when_it_is_asked_for(self):
+        for flags, said in ((["--gpu-mem", "10"], "did you mean --gpu-mem 10G?"), (["--gpu-mem", "200M"], "ask for more"),
+                            (["-G", "0.001"], "ask for more")):
+            for more in ([], ["--dry-run"]):
+                _, complaint = self.server.tranche("alice", "submit", *more, *flags, "--", "true", code=2)
+                self.assertIn("less than a context of about 520M takes", complaint)
+                self.assertIn(said, complaint)
+
+    def test_a_running_job_gets_more_or_less_and_sees_it_without_restart(self):
+        word = os.path.join(scenario.SHARED, "resized")
+        job = self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", CUDA + """
 gpu = Gpu()
-print(json.dumps({"created": gpu.created}))
-""")
-        self.assertEqual(seen["created"], 2)
+assert gpu.allocate(1000 * MIB)[0] == 0
+tried = []
+while True:
+    result, block = gpu.allocate(2500 * MIB)
+    if result == 0: gpu.free(block)
+    with open(sys.argv[1] + ".new", "w") as file:
+        json.dump({"total": gpu.info()[1] // MIB, "whole": gpu.total() // MIB, "fits": result == 0}, file)
+    os.rename(sys.argv[1] + ".new", sys.argv[1])
+    time.sleep(0.02)
+""", word])
+
+        def sees(total, fits):
+            def look():
+                with open(word, encoding="utf-8") as file:
+                    return json.load(file) == {"total": total, "whole": total, "fits": fits}
+            wait_until(lambda: os.path.exists(word) and look(), 20, f"the program sees {total} MiB")
+        sees(2048, False)
+        said, _ = self.server.tranche("alice", "update", str(job), "--gpu-mem", "5G")
+        self.assertIn("5G of each GPU", said)
+        sees(5120, True)
+        self.assertEqual(self.server.job(job)["gpu"]["memory_mib"], 5120)
+        self.server.tranche("alice", "update", str(job), "--gpu-mem", "2G..4G")
+        sees(4096, True)
+        _, complaint = self.server.tranche("alice", "update", str(job), "--gpu-mem", "1G", code=None)
+        self.assertIn("of a GPU now: it has to give memory back first", complaint)
+        _, complaint = self.server.tranche("alice", "update", str(job), "--gpu-mem", "500G", code=None)
+        self.assertIn("ask for less", complaint)
+        self.server.tranche("alice", "update", str(job), "--gpu-mem", "3G")
+        sees(3072, False)
+        for ended in ("arbiter", "tranched"):
+            with open(f"/run/tranche-up/{ended}.pid", encoding="ascii") as file:
+                os.kill(int(file.read()), 9)
+            self.server.up()
+            sees(3072, False)
 
     def test_freed_memory_may_be_taken_again(self):
         seen = self.run_cuda(["--gpu-mem", "1G"], """

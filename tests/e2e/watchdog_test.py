@@ -46,6 +46,19 @@ while True: time.sleep(0.02)
         job = self.go_around(200)
         wait_until(lambda: "go around the guard" in self.reason(job), 10, "the job's reason says so")
 
+    def test_its_gpu_gets_no_new_job_while_it_is_over(self):
+        self.configure()
+        job = self.go_around(3003)
+        wait_until(lambda: "held beyond a part" in self.server.tranche("alice", "gpus")[0], 10, "the GPU is closed")
+        self.assertIn(f"job {job} of alice holds", self.server.tranche("alice", "gpus")[0])
+        self.assertIn("Uses too much", self.server.tranche("alice", "show", str(job))[0])
+        self.assertIn("Uses too much", self.server.tranche("alice", "why", str(job))[0])
+        self.assertIn("held beyond a part", self.server.tranche("alice", "doctor", code=None)[0])
+        next_job = self.submit("alice", ["--gpu-mem", "1G"], ["true"])
+        self.assertEqual(self.server.job(next_job)["state"], "pending")
+        self.end(job)
+        self.assertEqual(self.server.wait(next_job, timeout=20)[0]["state"], "completed")
+
     def test_it_is_paused(self):
         self.configure(pause_after="1s")
         job = self.go_around(3001)

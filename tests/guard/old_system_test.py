@@ -90,7 +90,7 @@ def make_tree(folder):
     if given:
         return given
     if shutil.which("debootstrap") is None:
-        skip("no debootstrap here; ./setup installs it")
+        skip("no debootstrap here; ./setup --long installs it")
     with open(SCRIPTS + RELEASE, encoding="utf-8") as file:
         mirror = re.search(r"default_mirror (http\S+/ubuntu)\s", file.read())
     if mirror is None:

@@ -109,10 +109,10 @@ class Worker:
         return result or cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, parameters, None) or cuda.cuCtxSynchronize()
 
     def listed(self, number):
-        """Launches a function out of the list of a module's, which need not be loaded; drivers before 550 have no list."""
+        """Launches a function out of the list of a module's, which need not be loaded."""
         modules = self.kept.get("module", [])
         function, buffer, count = pointer(), u64(0), ctypes.c_uint32(0)
-        if not modules or not hasattr(cuda, "cuModuleEnumerateFunctions"):
+        if not modules:
             return None
         parameters = (pointer * 2)(ctypes.addressof(buffer), ctypes.addressof(count))
         result = cuda.cuModuleEnumerateFunctions(ref(function), 1, modules[number % len(modules)])
@@ -301,8 +301,16 @@ class Worker:
         thread.start()
         return thread, answer
 
+    def obey(self, verb, arguments):
+        try:
+            return getattr(self, verb)(*arguments)
+        except AttributeError as fault:
+            if "undefined symbol" not in str(fault):
+                raise
+            return None  # this release of the driver does not have it
+
     def elsewhere(self, verb, *arguments):
-        thread, answer = self.in_thread(lambda: getattr(self, verb)(*arguments))
+        thread, answer = self.in_thread(lambda: self.obey(verb, arguments))
         thread.join()
         return answer[0]
 
@@ -350,7 +358,7 @@ def main():
     for line in sys.stdin:
         verb, *arguments = json.loads(line)
         worker.seen, worker.exported = None, None
-        result = getattr(worker, verb)(*arguments)
+        result = worker.obey(verb, arguments)
         print(json.dumps({"result": result, "unsettled": worker.unsettled(), "seen": worker.seen, "exported": worker.exported,
                           "pid": os.getpid()}), flush=True)
 

@@ -216,12 +216,15 @@ class Server:
             name = os.path.basename(base)
             if f"/{self.cgroup_root}/" in base and (name.startswith("t") or ".t" in name):
                 found.append(f"cgroup {base}")
-        for folder in ("/run/tranche/jobs", "/run/tranche/tasks"):
+        for folder in ("/run/tranche/jobs", "/run/tranche/tasks", "/run/tranche/members"):
             if os.path.isdir(folder):
                 found += [f"{folder}/{name}" for name in os.listdir(folder)]
         found += [f"/dev/shm/{name}" for name in os.listdir("/dev/shm")]
         with open("/proc/self/mounts", encoding="utf-8") as file:
             found += [f"mount {line.split()[1]}" for line in file if "/run/tranche/jobs/" in line]
+        for gpu in self.json("root", "gpus")["gpus"]:
+            if gpu["slices"]:  # their memory has gone, and the daemon has yet to see it
+                found.append(f"GPU {gpu['index']} is held by {gpu['slices']}")
         if not self.real_gpus:
             status = json.loads(self.root(BIN + "/tranche-emulator", "status", "--json"))
             for gpu in status["gpus"]:
