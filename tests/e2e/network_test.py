@@ -224,10 +224,12 @@ class Network(scenario.Scenario):
     def test_ten_thousand_connections_are_bounded(self):
         """One address gets its share; the socket on the machine is not touched by it."""
         token = self.token()
-        opened = 0
+        opened = held = 0
         kept = []
         with contextlib.ExitStack() as stack:
-            for _ in range(10_000):
+            for number in range(10_000):
+                if number % 500 == 250:
+                    held = max(held, self.connections_of_daemon())
                 client = socket.socket()
                 client.settimeout(5)
                 try:
@@ -240,10 +242,10 @@ class Network(scenario.Scenario):
                     kept.append(stack.enter_context(client))
                 else:
                     client.close()
-            held = self.connections_of_daemon()
             self.assertLessEqual(held, 64, "connections of one address")
+            self.assertGreater(held, 0, "some were held")
             self.assertEqual(scenario.request("alice", "GET", "/v1/status").status, 200)
-        print(f"{opened} of 10,000 connections were tried, {held} held at a time")
+        print(f"{opened} of 10,000 connections were tried, at most {held} held at a time")
         wait_until(lambda: self.comes_in(token), 30, "the port is free again")
 
     def comes_in(self, token):
