@@ -165,7 +165,13 @@ TEST_F(HookTest, AnArrayIsToldOfOnceWhateverTheOrderAndTheDelay) {
   spec.queue = "default/user2001";
   spec.time_limit = kHour;
   spec.payload_hash = "none";
-  engine().record(JobSubmitted{JobId(1), spec, ArraySpec{{1, 2, 3, 4}, 1}}, {});
+  Engine::Attachment attachment;
+  api::SubmitRequest request;
+  request.argv = {"train"};
+  request.directory = "/home";
+  attachment.payload = StoredPayload{"none", "train", api::encode(request)};
+  attachment.request = std::make_shared<const api::SubmitRequest>(std::move(request));
+  engine().record(JobSubmitted{JobId(1), spec, ArraySpec{{1, 2, 3, 4}, 1}}, std::move(attachment));
   pass(90 * kSecond);
   EXPECT_TRUE(told_of(engine().jobs(), {1}).empty()) << "three are still to run";
   pass(10 * kMinute);
