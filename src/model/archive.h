@@ -107,10 +107,12 @@ template <class Archive, OfType<Policy> Value>
 void archive_fields(Archive& archive, Value& value) {
   auto& [queues, default_queue, classes, usage_half_life, minimum_runtime, grace_default, backfill,
          no_head_reservation, backfill_order, placement, gpu_placement, share_unit, reclaim_surplus,
-         consolidation_moves, topology_levels, only_action, users_share_gpu, jobs_per_user_max] = value;
+         consolidation_moves, topology_levels, only_action, users_share_gpu, users_share_gpus,
+         jobs_per_user_max] = value;
   archive(queues, default_queue, classes, usage_half_life, minimum_runtime, grace_default, backfill,
           no_head_reservation, backfill_order, placement, gpu_placement, share_unit, reclaim_surplus,
-          consolidation_moves, topology_levels, only_action, users_share_gpu, jobs_per_user_max);
+          consolidation_moves, topology_levels, only_action, users_share_gpu, users_share_gpus,
+          jobs_per_user_max);
 }
 
 }  // namespace tranche

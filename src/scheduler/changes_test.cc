@@ -1,6 +1,11 @@
 // Jobs that are changed, requeued and tried again.
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "base/random.h"
 #include "scheduler/test_world.h"
 
 namespace tranche::scheduler::test {
@@ -239,6 +244,69 @@ TEST(Resize, StaysWithinTheBoundsOfItsQueue) {
   EXPECT_EQ(refusal(world, job, 40'000), "");
   EXPECT_NE(refusal(world, job, 40'001).find("queue 'small' may use"), std::string::npos)
       << refusal(world, job, 40'001);
+}
+
+// What its tasks hold of each GPU and what is free there are all that it has, whatever is changed.
+void expect_nothing_lost(const World& world) {
+  std::map<uint32_t, int64_t> memory, compute;
+  for (const JobId id : world.scheduler.live_jobs()) {
+    for (const Start& start : world.view(id).tasks) {
+      for (const Slice& slice : start.slices) {
+        memory[slice.gpu.value()] += slice.memory.count();
+        compute[slice.gpu.value()] += slice.compute.count();
+      }
+    }
+  }
+  for (const GpuView& gpu : world.scheduler.gpus()) {
+    const uint32_t id = gpu.gpu->id.value();
+    ASSERT_GE(gpu.memory_free, MiB());
+    ASSERT_EQ(gpu.memory_free.count() + memory[id], gpu.gpu->memory_usable.count());
+    ASSERT_GE(gpu.compute_free, MilliGpu());
+    ASSERT_EQ(gpu.compute_free.count() + compute[id], kWholeGpu.count());
+  }
+}
+
+// Unchecked events, too: an alternative history may meet them.
+TEST(Resize, RandomHistoriesPromiseNothingTwiceAndRecompute) {
+  const char* const only = std::getenv("TRANCHE_SEED");
+  const uint64_t first = only == nullptr ? 1 : std::strtoull(only, nullptr, 10);
+  size_t grown = 0, refused = 0;
+  for (uint64_t seed = first; seed < first + (only == nullptr ? 20 : 1); ++seed) {
+    SCOPED_TRACE("TRANCHE_SEED=" + std::to_string(seed));
+    Random random(seed);
+    World world;
+    world.add_node(3);
+    for (int i = 0; i < 150; ++i) {
+      const auto live = world.scheduler.live_jobs();
+      const uint64_t draw = random.below(10);
+      if (live.empty() || draw < 3) {
+        const auto tasks = static_cast<uint32_t>(random.between(1, 3));
+        world.submit({.user = random.chance(1, 2) ? "alice" : "bob",
+                      .gpu_memory = random.between(1, 60) * 1000,
+                      .tasks_min = tasks,
+                      .tasks_max = tasks});
+        continue;
+      }
+      const JobId job = live[random.below(live.size())];
+      if (draw < 5 && world.started(job)) {
+        world.run(job);
+        world.finish(job);
+        continue;
+      }
+      const int64_t memory = random.between(1, 80) * 1000;
+      const bool may = world.scheduler.check_gpu_memory(job, MiB(memory), MiB()).has_value();
+      const bool runs = world.started(job);
+      const int64_t before = runs ? memory_of(world, job) : 0;
+      world.event(resize(job, memory, random.chance(1, 3) ? memory + 5'000 : 0));
+      if (runs) {
+        ASSERT_EQ(memory_of(world, job), may ? memory : before);
+        (may ? grown : refused) += memory > before ? 1 : 0;
+      }
+      expect_nothing_lost(world);
+    }
+    expect_restorable(world);
+  }
+  std::printf("%zu parts grew, %zu had no room\n", grown, refused);
 }
 
 // Where the driver holds parts on some GPUs alone.
