@@ -28,7 +28,8 @@ Result<void> read_configuration(Session& session, std::string_view what, const s
   }
   session.print(printable(path.empty() ? std::string(kConfigPath) : path) +
                 " is in order: " + std::to_string(config.policy.queues.size()) +
-                " queues; 'tranche config explain' says what it means\n");
+                (config.policy.queues.size() == 1 ? " queue; " : " queues; ") +
+                "'tranche config explain' says what it means\n");
   return {};
 }
 

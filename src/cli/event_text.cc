@@ -25,7 +25,8 @@ std::string name(std::string_view text) { return printable(text); }
 
 // One overload a kind: what happened, without its kind's name.
 std::string text_of(const PolicyChanged& event, const GpuNames&) {
-  return std::to_string(event.policy.queues.size()) + " queues";
+  const size_t queues = event.policy.queues.size();
+  return std::to_string(queues) + (queues == 1 ? " queue" : " queues");
 }
 std::string text_of(const NodeAdded& event, const GpuNames&) { return name(event.node.name); }
 std::string text_of(const NodeRemoved& event, const GpuNames&) {

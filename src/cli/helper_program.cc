@@ -1,5 +1,6 @@
 #include "cli/helper_program.h"
 
+#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,6 +44,23 @@ Result<int> run_helper_program(Session& session, std::string_view name, std::vec
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   return WIFEXITED(status) ? WEXITSTATUS(status) : kExitTrancheFailed;
+}
+
+Result<void> start_helper_program(std::string_view name, std::vector<std::string> words, int input) {
+  TRY_ASSIGN(const std::string directory, program_directory());
+  words.insert(words.begin(), directory + std::string(name));
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t child = 0;
+  const int error = posix_spawn(&child, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return fail(system_error("start " + words.front(), error));
+  return {};
 }
 
 }  // namespace tranche::cli

@@ -273,6 +273,16 @@ Result<std::vector<JobTarget>> find_targets(Daemon& daemon, const Session& sessi
   return targets;
 }
 
+void note_array(Session& session, std::span<const std::string> words, const api::JobSummary& job,
+                std::string_view verb) {
+  if (!job.array || job.job != job.array->first) return;
+  const std::string bare = std::to_string(job.array->first.value());
+  if (std::find(words.begin(), words.end(), bare) == words.end()) return;
+  session.note("job " + bare + " is an array, of which this is element " + std::to_string(job.array->index) +
+               "; of another one: tranche " + std::string(verb) + " " + bare + "_" +
+               std::to_string(job.array->index + 1) + "\n");
+}
+
 Result<api::JobDetail> find_job(Daemon& daemon, const Session& session, const std::string& word) {
   TRY_ASSIGN(std::vector<api::JobDetail> jobs, find_jobs(daemon, session, {&word, 1}, BareArray::kFirst));
   if (jobs.size() != 1) return invalid(in_quotes(word) + " names several jobs; name one");

@@ -45,6 +45,9 @@ struct JobTarget {
 // The same with arrays as they were named; elements of an array that is named as a whole are left out.
 Result<std::vector<JobTarget>> find_targets(Daemon& daemon, const Session& session,
                                             std::span<const std::string> words);
+// Tells whoever named a whole array where one job is meant that it is its first element which is shown.
+void note_array(Session& session, std::span<const std::string> words, const api::JobSummary& job,
+                std::string_view verb);
 // Exactly one job.
 Result<api::JobDetail> find_job(Daemon& daemon, const Session& session, const std::string& word);
 

@@ -4,7 +4,6 @@ namespace tranche::cli {
 namespace {
 
 constexpr std::string_view kWholeOrFraction = "ask for whole GPUs (-G 2) or a fraction (-G 0.5) instead";
-constexpr std::string_view kNoNotify = "'tranche wait ID' returns when a job ends, with its exit code";
 
 constexpr Option kResources[] = {
     {"-G,--gpus", "N|TYPE:N|N..M|0.5",
@@ -36,6 +35,8 @@ constexpr Option kJob[] = {
     {"-d,--dependency", "KIND:ID[:ID]",
      "afterok, afternotok, afterany or after (its start); several with commas"},
     {"-a,--array", "1-9%3", "one job for each index, at most 3 at a time"},
+    {"--sweep,--param", "'NAME=A,B ...'",
+     "one job for each combination: 'lr=0.1,0.01 seed=1..5 %4'; {lr} in the command, $lr in its environment"},
     {"-H,--hold", "", "do not start before 'tranche release'"},
     {"--begin", "TIME", "not before: 08:30, 2026-12-01T08:30, now+2h"},
     {"--deadline", "TIME", "end before this time", "a time limit (-t) bounds the run itself"},
@@ -50,11 +51,12 @@ constexpr Option kJob[] = {
     {"--retry,--retries", "N|KIND:N", "try again after a failure: 3, or error:1,oom:1,infrastructure:3"},
     {"--retry-delay", "DURATION", "pause before the first retry, doubled for each further one (default 10s)"},
     {"--signal", "SIGNAL@TIME", "a signal before the time limit: USR1@5m; a bare number is seconds"},
-    {"--notify", "WHERE:EVENT", "tell somebody when it starts or ends", kNoNotify},
+    {"--notify", "WHERE:EVENT,...",
+     "tell when it is started, ended or failed: mail:ended, or a hook of this server; several with spaces"},
     {"--image", "IMAGE", "run in a container image", "the command runs in this machine's own file system"},
     {"--reservation", "ID", "run inside a booking", "there are no bookings yet"},
-    {"--snapshot", "", "copy the source tree at submission",
-     "a script's own text is kept from submission on"},
+    {"--snapshot", "",
+     "run a copy of the source tree as it is now: what .gitignore and .trancheignore leave out is not in it"},
 };
 
 }  // namespace

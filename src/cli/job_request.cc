@@ -11,6 +11,7 @@
 #include "cli/session.h"
 #include "cli/text.h"
 #include "codec/limits.h"
+#include "codec/sweep.h"
 
 namespace tranche::cli {
 namespace {
@@ -72,6 +73,17 @@ Result<void> take_when_and_how(Time now, const Arguments& arguments, api::Submit
   TRY(take_retry(arguments, request));
   if (const std::string* value = arguments.find("array")) {
     TRY_OPTION(request.array, "--array", parse_array(*value));
+  }
+  if (const std::string* value = arguments.find("sweep")) {
+    if (request.array)
+      return invalid("--sweep and --array contradict each other: a sweep is an array of its own");
+    TRY_OPTION(api::SweepText sweep, "--sweep", api::parse_sweep(*value));
+    request.sweep = std::move(sweep.parameters);
+    request.array.emplace().running_max = sweep.running_max;
+    for (uint32_t i = 1; i <= api::sweep_size(request.sweep); ++i) request.array->indices.push_back(i);
+  }
+  if (const std::string* value = arguments.find("notify")) {
+    TRY_OPTION(request.notify, "--notify", parse_notify(*value));
   }
   request.held = arguments.has("hold");
   if (arguments.has("requeue") && arguments.has("no-requeue")) {

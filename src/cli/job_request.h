@@ -35,6 +35,8 @@ Result<int32_t> parse_priority(std::string_view text);
 Result<api::RetryRequest> parse_retry(std::string_view text);
 // "USR1@120", "SIGTERM@5m", "10"
 Result<api::SignalRequest> parse_limit_signal(std::string_view text);
+// "mail:ended", "mail:started,failed chat:ended"; "mail" alone is mail:ended.
+Result<std::vector<api::NotifyRequest>> parse_notify(std::string_view text);
 // "USR1", "SIGUSR1" or "10"
 Result<int32_t> parse_signal(std::string_view text);
 // "1-9%3", "1,5-8", "0-20:5"

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/program.h"
+#include "cli/remote.h"
 #include "cli/session.h"
 
 namespace {
@@ -25,6 +26,7 @@ void fill_closed_streams() {
 int main(int count, char** words) {
   fill_closed_streams();
   tranche::cli::Session session(tranche::cli::Session::current());
+  tranche::cli::use_remote_daemons(session);
   return tranche::cli::run_program(session,
                                    std::vector<std::string>(words + (count > 0 ? 1 : 0), words + count));
 }

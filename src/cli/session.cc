@@ -62,7 +62,8 @@ Time wall_time() {
 }  // namespace
 
 Session::Session(Setup setup) : setup_(std::move(setup)) {
-  socket_path = variable("TRANCHE_SOCKET");
+  socket_path = variable("TRANCHE_HOST");
+  if (socket_path.empty()) socket_path = variable("TRANCHE_SOCKET");
   if (socket_path.empty()) socket_path = kDefaultSocket;
 }
 

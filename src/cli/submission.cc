@@ -11,6 +11,7 @@
 #include "cli/option_error.h"
 #include "cli/script.h"
 #include "cli/session.h"
+#include "cli/snapshot.h"
 #include "cli/text.h"
 #include "codec/limits.h"
 #include "linux/files.h"
@@ -103,6 +104,12 @@ Result<int> dry_run(Session& session, const Arguments& arguments, const api::Sub
   return 0;
 }
 
+// Not for a dry run, which submits nothing.
+Result<void> snapshot_if_asked(Session& session, const Arguments& arguments, api::SubmitRequest& request) {
+  if (!arguments.has("snapshot") || arguments.has("dry-run")) return {};
+  return take_snapshot(session, request);
+}
+
 // The worst exit code of the job, or of an array's elements.
 Result<int> wait_for_all(const Session& session, const api::SubmitResponse& response) {
   const uint64_t first = response.job.value();
@@ -123,6 +130,7 @@ Result<api::SubmitRequest> make_command_submission(Session& session, const Argum
   TRY(check_words(arguments.words));
   TRY_ASSIGN(api::SubmitRequest request, make_submit_request(session, arguments));
   request.argv = arguments.words;
+  TRY(snapshot_if_asked(session, arguments, request));
   return request;
 }
 
@@ -147,6 +155,7 @@ Result<api::SubmitRequest> make_submission(Session& session, const Arguments& ar
   const std::string file =
       printable_part(std::string_view(name).substr(name.rfind('/') + 1), limits::kNameBytes);
   if (!request.name && name != "-" && !file.empty()) request.name = file;
+  TRY(snapshot_if_asked(session, merged, request));
   return request;
 }
 
@@ -163,6 +172,7 @@ Result<int> submit_batch(Session& session, const Arguments& arguments, const api
   Daemon daemon(session);
   TRY_ASSIGN(const std::string json, daemon.post("/v1/jobs", api::encode(request), std::move(headers)));
   TRY_ASSIGN(const api::SubmitResponse response, Daemon::decoded<api::SubmitResponse>(json));
+  if (request.snapshot_of) keep_snapshot(session, daemon, request, response);
   if (arguments.has("json")) {
     session.print_json(json);
   } else {
@@ -178,6 +188,8 @@ Result<void> check_foreground(const Arguments& arguments) {
     std::string_view why;
   };
   constexpr Unfit kUnfit[] = {{"array", "an array has no terminal"},
+                              {"sweep", "a sweep has no terminal"},
+                              {"snapshot", "it runs what is here"},
                               {"hold", "a held job would wait for ever here"},
                               {"output", "its output comes here"},
                               {"error", "its output comes here"},

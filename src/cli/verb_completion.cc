@@ -56,6 +56,7 @@ Candidates operands_of(const Verb& verb) {
   if (verb.name == "help") return {verb_names(), {}};
   if (verb.name == "completion") return {"bash zsh fish", {}};
   if (verb.name == "config") return {"check explain reload", {}};
+  if (verb.name == "token") return {"create ls revoke", {}};
   return {};
 }
 

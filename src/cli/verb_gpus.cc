@@ -43,8 +43,8 @@ std::string free_text(const api::GpuStatus& gpu) {
 std::string holders_text(const api::GpuStatus& gpu) {
   std::string text;
   for (const api::SliceRow& slice : gpu.slices) {
-    text += (text.empty() ? "" : ", ") + std::to_string(slice.job.value()) + " " + slice.user + " " +
-            slice_text(slice);
+    const std::string job = slice.display.empty() ? std::to_string(slice.job.value()) : slice.display;
+    text += (text.empty() ? "" : ", ") + job + " " + slice.user + " " + slice_text(slice);
   }
   // Who uses a GPU without asking is named: the others wait because of it.
   for (const api::GpuProcess& process : gpu.processes) {
@@ -135,7 +135,10 @@ Result<int> drain(Session& session, const Arguments& arguments, bool drained) {
   if (arguments.words.size() != 2) {
     return invalid("name the GPU by its index: tranche gpus " + arguments.words.front() + " 3");
   }
-  TRY_ASSIGN(const int64_t index, parse_integer(arguments.words[1], 0, UINT32_MAX, "a GPU's index"));
+  const auto number = parse_integer(arguments.words[1], 0, UINT32_MAX, "a GPU's index");
+  if (!number)
+    return invalid(in_quotes(arguments.words[1]) + " is not the index of a GPU; 'tranche gpus' lists them");
+  const int64_t index = *number;
   const std::string* reason = arguments.find("reason");
   if (drained && reason == nullptr)
     return invalid("say why, for those who wait: --reason 'fan replaced on Monday'");

@@ -59,6 +59,7 @@ Result<int> run_logs(Session& session, const Arguments& arguments) {
   }
   Daemon daemon(session);
   TRY_ASSIGN(const api::JobDetail job, find_job(daemon, session, arguments.words.front()));
+  note_array(session, arguments.words, job, "logs");
   TRY_ASSIGN(const std::string path, log_path(session, job, arguments.has("stderr")));
   session.flush();
 

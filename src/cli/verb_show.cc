@@ -100,6 +100,12 @@ void add_request(Page& page, const api::JobDetail& job) {
     page.line("Array",
               std::to_string(job.array->first.value()) + ", element " + std::to_string(job.array->index));
   }
+  if (job.parameters) {
+    std::string values;
+    for (const auto& [name, value] : *job.parameters)
+      values += (values.empty() ? "" : " ") + name + "=" + value;
+    page.line("Parameters", values);
+  }
   page.line("Depends on", dependencies_text(job.dependencies));
   if (job.begin) page.line("Not before", local_time_text(*job.begin));
   page.line("Retries", retries_text(job));
@@ -125,7 +131,8 @@ void add_times(Page& page, const Session& session, const api::JobDetail& job) {
 
 void add_private(Page& page, const api::JobDetail& job) {
   if (job.argv) page.line("Command", command_text(*job.argv));
-  page.line("Directory", job.directory.value_or(""));
+  page.line("Directory", job.snapshot_of.value_or(job.directory.value_or("")));
+  if (job.snapshot_of) page.line("Snapshot", job.directory.value_or(""));
   page.line("Output", job.stdout_path.value_or(""));
   if (job.stderr_path != job.stdout_path) page.line("Error", job.stderr_path.value_or(""));
 }

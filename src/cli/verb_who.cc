@@ -7,6 +7,7 @@
 #include "cli/option_error.h"
 #include "cli/session.h"
 #include "cli/table.h"
+#include "cli/text.h"
 #include "cli/verbs.h"
 
 namespace tranche::cli {
@@ -14,7 +15,11 @@ namespace tranche::cli {
 Result<int> run_who(Session& session, const Arguments& arguments) {
   int64_t only = -1;
   if (!arguments.words.empty()) {
-    TRY_ASSIGN(only, parse_integer(arguments.words.front(), 0, UINT32_MAX, "a GPU's index"));
+    const auto index = parse_integer(arguments.words.front(), 0, UINT32_MAX, "a GPU's index");
+    if (!index)
+      return invalid(in_quotes(arguments.words.front()) +
+                     " is not the index of a GPU; 'tranche gpus' lists them");
+    only = *index;
     if (arguments.has("json")) return invalid("--json gives all GPUs; leave out the index");
   }
   Daemon daemon(session);

@@ -24,6 +24,7 @@ Result<int> run_why(Session& session, const Arguments& arguments) {
                   styled(session.look(), state_style(explanation.state), to_string(explanation.state)) +
                   "\n");
     session.print(explanation_text(explanation, session.setup().now));
+    note_array(session, arguments.words, job, "why");
   }
   return 0;
 }

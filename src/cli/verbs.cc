@@ -8,7 +8,9 @@ namespace {
 constexpr Option kCommon[] = {
     {"-h,--help", "", "this page"},
     {"--quiet", "", "no progress and no hints (before the verb also -q)"},
-    {"--socket", "PATH", "the daemon's socket (default $TRANCHE_SOCKET or /run/tranche/tranche.sock)"},
+    {"--socket", "PATH",
+     "the daemon's socket (default $TRANCHE_SOCKET or /run/tranche/tranche.sock), or https://HOST:7443 (as "
+     "$TRANCHE_HOST)"},
 };
 
 constexpr Option kJson{"--json", "", "the daemon's answer as JSON"};
@@ -106,6 +108,14 @@ constexpr Option kEvents[] = {
     {"--json", "", "each row of the journal as JSON, one a line"},
 };
 
+constexpr Option kToken[] = {
+    {"--scope", "SCOPE", "with create: read (default), jobs (submit and change one's own), or operate"},
+    {"--lifetime", "DURATION", "with create: until when it holds (default 30d)"},
+    {"--label", "TEXT", "with create: what it is for"},
+    {"--user", "NAME", "with create: whose it is (operators)"},
+    kJson,
+    kNoHeader,
+};
 constexpr Option kReplay[] = {
     {"--policy", "FILE", "the configuration whose policy is tried (default: the recorded one again)"},
     {"--json", "", "the figures as JSON"},
@@ -355,6 +365,18 @@ const Verb kVerbs[] = {
                    {"tranche config explain", "what the policy in force means, in sentences"}}},
      .groups = {{{"Options", {}}}},
      .run = run_config},
+    {.name = "token",
+     .alias = "",
+     .operands = "create|ls|revoke [ID]",
+     .help = "make, list and revoke tokens for the daemon's API on TCP",
+     .kind = Operands::kWords,
+     .operands_min = 1,
+     .operands_max = 2,
+     .examples = {{{"tranche token create --scope jobs --label laptop > token",
+                    "one for this user, told once"},
+                   {"tranche token revoke 3", "nobody comes in with it any more"}}},
+     .groups = {{{"Options", kToken}}},
+     .run = run_token},
     {.name = "doctor",
      .alias = "",
      .operands = "",

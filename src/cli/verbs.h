@@ -83,6 +83,7 @@ Result<int> run_share(Session& session, const Arguments& arguments);
 Result<int> run_shell(Session& session, const Arguments& arguments);
 Result<int> run_show(Session& session, const Arguments& arguments);
 Result<int> run_submit(Session& session, const Arguments& arguments);
+Result<int> run_token(Session& session, const Arguments& arguments);
 Result<int> run_top(Session& session, const Arguments& arguments);
 Result<int> run_update(Session& session, const Arguments& arguments);
 Result<int> run_version(Session& session, const Arguments& arguments);

@@ -4,6 +4,7 @@
 
 #include "cli/fake_daemon.h"
 #include "cli/job_text.h"
+#include "cli/text.h"
 #include "codec/api.h"
 #include "codec/job_rows.h"
 
@@ -407,6 +408,7 @@ TEST(Verbs, GpusNamesWhoDoesNotAsk) {
     gpu.type = "t4";
     gpu.memory_total = MiB(16384);
     gpu.slices = {{.job = JobId(7),
+                   .display = "7",
                    .user = "ada",
                    .kind = SliceKind::fraction,
                    .compute = MilliGpu(500),
@@ -528,6 +530,61 @@ TEST(Verbs, CompletionKnowsEveryVerb) {
 
 TEST(Verbs, VersionNeedsNoDaemon) {
   EXPECT_EQ(run_words(std::string(kNobody), {"version"}).output, "tranche " TRANCHE_VERSION "\n");
+}
+
+TEST(Verbs, DoctorKeepsToTheTerminalsWidth) {
+  api::DoctorReport report;
+  report.checks.push_back(
+      {"fences", api::CheckStatus::warn,
+       "whole GPUs are enforced by the kernel's device filter and fractions are guarded, because "
+       "the driver has no limits of its own before release 615",
+       "a driver of release 615 or later holds fractions itself: see docs/sharing.md for the table"});
+  const FakeDaemon daemon([&](const FakeRequest&) { return FakeReply{.body = api::encode(report)}; });
+  Session::Setup narrow;
+  narrow.look.width = 60;
+  const Outcome outcome = run_words(daemon.socket_path(), {"doctor"}, narrow);
+  EXPECT_EQ(outcome.code, 0);
+  size_t longest = 0;
+  std::string words;
+  for (const std::string& line : split(outcome.output, '\n')) {
+    longest = std::max(longest, display_width(line));
+    words += line.substr(std::min(line.size(), line.find_first_not_of(' '))) + " ";
+  }
+  EXPECT_LE(longest, 60u) << outcome.output;
+  EXPECT_NE(words.find(report.checks[0].detail), std::string::npos) << words;
+  EXPECT_NE(words.find(report.checks[0].help), std::string::npos) << words;
+}
+
+TEST(Verbs, ASweepIsSentWithItsElements) {
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.status = 201, .body = submitted(7)}; });
+  const Outcome outcome =
+      run_words(daemon.socket_path(), {"submit", "--sweep", "lr=0.1,0.01 seed=1..3 %2", "--notify",
+                                       "mail:fail chat:start,end", "--", "train", "{lr}"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  const api::SubmitRequest request = only_request(daemon);
+  EXPECT_EQ(request.array->indices, (std::vector<uint32_t>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(request.array->running_max, 2u);
+  EXPECT_EQ(request.sweep.size(), 2u);
+  ASSERT_EQ(request.notify.size(), 2u);
+  EXPECT_EQ(request.notify[0].where, "mail");
+  EXPECT_EQ(request.notify[1].events, (std::vector{api::NoticeKind::started, api::NoticeKind::ended}));
+}
+
+TEST(Verbs, ATokenIsPrintedAloneAndWhatItIsBesideIt) {
+  api::TokenCreated created;
+  created.token = "tranche_3_abc";
+  created.row.id = 3;
+  created.row.user = "ada";
+  created.row.created = created.row.expires = Time(1'796'000'000'000'000'000);
+  const FakeDaemon daemon(
+      [&](const FakeRequest&) { return FakeReply{.status = 201, .body = api::encode(created)}; });
+  const Outcome outcome =
+      run_words(daemon.socket_path(), {"token", "create", "--scope", "jobs", "--lifetime", "1d"});
+  EXPECT_EQ(outcome.output, "tranche_3_abc\n") << "so that it can be written into a file";
+  EXPECT_NE(outcome.error.find("token 3 of ada"), std::string::npos) << outcome.error;
+  EXPECT_EQ(daemon.requests().at(0).body, R"({"scope":"jobs","lifetime":"1d"})");
+  EXPECT_EQ(run_words(daemon.socket_path(), {"token", "revoke"}).code, 2);
+  EXPECT_EQ(run_words(daemon.socket_path(), {"token", "ls", "--scope", "jobs"}).code, 2);
 }
 
 }  // namespace

@@ -61,6 +61,29 @@ struct SignalRequest {
   bool operator==(const SignalRequest&) const = default;
 };
 
+// What a notice tells of a job; `failed`: it ended otherwise than completed.
+#define TRANCHE_NOTICE_KIND(X) X(started) X(ended) X(failed)
+TRANCHE_ENUM(NoticeKind, TRANCHE_NOTICE_KIND)
+
+// Whom to tell: "mail", or the name of a [hook.NAME] of the configuration.
+struct NotifyRequest {
+  std::string where;
+  std::vector<NoticeKind> events;
+  bool operator==(const NotifyRequest&) const = default;
+};
+
+// What the holder of a token may do, as its user: look; submit and change the user's jobs too; act as an
+// operator too, while the user is one.
+#define TRANCHE_TOKEN_SCOPE(X) X(read) X(jobs) X(operate)
+TRANCHE_ENUM(TokenScope, TRANCHE_TOKEN_SCOPE)
+
+// One parameter of a sweep (codec/sweep.h).
+struct SweepParameter {
+  std::string name;
+  std::vector<std::string> values;
+  bool operator==(const SweepParameter&) const = default;
+};
+
 // POST /v1/jobs and /v1/run. Exactly one of argv and script. Who submits is what the kernel says, never a
 // field.
 struct SubmitRequest {
@@ -92,6 +115,9 @@ struct SubmitRequest {
   std::optional<Time> begin;
   std::vector<Dependency> dependencies;
   std::optional<ArraySpec> array;
+  std::vector<SweepParameter> sweep;  // its combinations are the elements of `array`, whose indices are 1..N
+  std::optional<std::string> snapshot_of;  // `directory` is a copy of this one, made when it was submitted
+  std::vector<NotifyRequest> notify;
   bool pty = false;  // /v1/run only
   std::string node_pool;
   bool operator==(const SubmitRequest&) const = default;
@@ -120,6 +146,15 @@ struct ExecRequest {
   uint32_t rank = 0;
   bool pty = false;
   bool operator==(const ExecRequest&) const = default;
+};
+
+// POST /v1/tokens
+struct TokenRequest {
+  TokenScope scope = TokenScope::read;
+  std::string label;                 // what it is for, for people
+  std::optional<Duration> lifetime;  // unset: 30 days
+  std::optional<std::string> user;   // operators only: somebody else's
+  bool operator==(const TokenRequest&) const = default;
 };
 
 // POST /v1/gpus/{index}/drain
@@ -229,6 +264,8 @@ struct JobDetail : JobSummary {
   std::optional<std::string> stdout_path;  // "stdout" in JSON, resolved
   std::optional<std::string> stderr_path;  // "stderr"
   std::optional<std::vector<std::string>> environment_names;
+  std::optional<std::vector<std::pair<std::string, std::string>>> parameters;  // of a sweep's element
+  std::optional<std::string> snapshot_of;  // the folder that `directory` is a copy of
   // Everybody:
   uint32_t tasks_min = 1;
   uint32_t tasks_max = 1;
@@ -262,6 +299,7 @@ struct JobList {  // GET /v1/jobs and /v1/history
 
 struct SliceRow {
   JobId job;
+  std::string display;  // "7" or "7_3"
   std::string user;
   SliceKind kind = SliceKind::whole;
   MilliGpu compute;
@@ -398,6 +436,29 @@ struct DoctorReport {
   bool operator==(const DoctorReport&) const = default;
 };
 
+struct TokenRow {
+  uint64_t id = 0;
+  std::string user;
+  uint32_t uid = 0;
+  TokenScope scope = TokenScope::read;
+  std::string label;
+  Time created;
+  Time expires;
+  bool operator==(const TokenRow&) const = default;
+};
+
+// The answer to POST /v1/tokens: the only time that the token itself is told.
+struct TokenCreated {
+  std::string token;
+  TokenRow row;
+  bool operator==(const TokenCreated&) const = default;
+};
+
+struct TokenList {
+  std::vector<TokenRow> tokens;
+  bool operator==(const TokenList&) const = default;
+};
+
 // POST /v1/config/check and /v1/reload: what the policy means.
 struct PolicySummary {
   uint32_t queues = 0;
@@ -424,21 +485,23 @@ Error to_error(const Problem& problem);
 // --- JSON
 // -----------------------------------------------------------------------------------------------------
 // Declared for exactly these types; others do not link.
-#define TRANCHE_API_REQUESTS(X) X(SubmitRequest) X(UpdateRequest) X(ExecRequest) X(DrainRequest)
+#define TRANCHE_API_REQUESTS(X) \
+  X(SubmitRequest) X(UpdateRequest) X(ExecRequest) X(DrainRequest) X(TokenRequest)
 // Version 14 never comes to rest on this list.
 // clang-format off
 #define TRANCHE_API_ANSWERS(X)                                                                     \
   X(SubmitResponse) X(DryRunResponse) X(JobSummary) X(JobDetail) X(ArrayChange) X(JobList) X(GpuStatus) X(GpuList) \
   X(ProcessList) X(QueueRow) X(QueueList) X(StatusReport) X(DoctorReport) X(PolicySummary)         \
-  X(Problem) X(Explanation) X(Proof) X(Forecast)
+  X(TokenCreated) X(TokenList) X(Problem) X(Explanation) X(Proof) X(Forecast)
 // clang-format on
 
 // What stands inside of those and has a schema of its own in the document.
-#define TRANCHE_API_REQUEST_PARTS(X) X(GpuRequest) X(ArraySpec) X(Dependency) X(RetryRequest) X(SignalRequest)
+#define TRANCHE_API_REQUEST_PARTS(X) \
+  X(GpuRequest) X(ArraySpec) X(Dependency) X(RetryRequest) X(SignalRequest) X(SweepParameter) X(NotifyRequest)
 // clang-format off
 #define TRANCHE_API_ANSWER_PARTS(X)                                                                   \
   X(ArrayRange) X(ArrayElement) X(TaskDetail) X(ShareRow) X(HistoryEntry) X(SliceRow) X(GpuProcess) X(ProcessRow) \
-  X(DoctorCheck) X(GpuPeer) X(MigDeviceRow) X(GpuFault)
+  X(TokenRow) X(DoctorCheck) X(GpuPeer) X(MigDeviceRow) X(GpuFault)
 // clang-format on
 
 // Appends, so that a long list can be written into one buffer.

@@ -128,6 +128,21 @@ void describe(Visitor& v, Of<api::SignalRequest>) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, Of<api::SweepParameter>) {
+  using api::SweepParameter;
+  v.required("name", &SweepParameter::name, Text{limits::kSweepNameBytes, Content::line, 1});
+  v.required("values", &SweepParameter::values,
+             List{limits::kArrayElements, Text{limits::kSweepValueBytes, Content::line, 1}});
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::NotifyRequest>) {
+  using api::NotifyRequest;
+  v.required("where", &NotifyRequest::where, kNotEmptyName);
+  v.required("events", &NotifyRequest::events, List{size_t{8}, kPlain});
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<api::SubmitRequest>) {
   using api::SubmitRequest;
   v.optional("name", &SubmitRequest::name, kNotEmptyName);
@@ -158,6 +173,9 @@ void describe(Visitor& v, Of<api::SubmitRequest>) {
   v.optional("begin", &SubmitRequest::begin, kTime);
   v.optional("dependencies", &SubmitRequest::dependencies, List{limits::kDependencies, kPlain});
   v.optional("array", &SubmitRequest::array);
+  v.optional("sweep", &SubmitRequest::sweep, List{limits::kSweepParameters, kPlain});
+  v.optional("snapshot_of", &SubmitRequest::snapshot_of, kPath);
+  v.optional("notify", &SubmitRequest::notify, List{limits::kNotices, kPlain});
   v.optional("pty", &SubmitRequest::pty);
   v.optional("node_pool", &SubmitRequest::node_pool, kName);
 }
@@ -187,12 +205,44 @@ void describe(Visitor& v, Of<api::ExecRequest>) {
 }
 
 template <class Visitor>
+void describe(Visitor& v, Of<api::TokenRequest>) {
+  using api::TokenRequest;
+  v.required("scope", &TokenRequest::scope);
+  v.optional("label", &TokenRequest::label, kName);
+  v.optional("lifetime", &TokenRequest::lifetime, DurationText{kSecond.count(), 366 * kDay.count()});
+  v.optional("user", &TokenRequest::user, kNotEmptyName);
+}
+
+template <class Visitor>
 void describe(Visitor& v, Of<api::DrainRequest>) {
   v.required("reason", &api::DrainRequest::reason, Text{limits::kSentenceBytes, Content::line, 1});
 }
 
 // --- answers
 // -----------------------------------------------------------------------------------------------------
+template <class Visitor>
+void describe(Visitor& v, Of<api::TokenRow>) {
+  using api::TokenRow;
+  v.required("id", &TokenRow::id, kId);
+  v.required("user", &TokenRow::user, kName);
+  v.required("uid", &TokenRow::uid, kCount32);
+  v.required("scope", &TokenRow::scope);
+  v.optional("label", &TokenRow::label, kName);
+  v.required("created", &TokenRow::created, kTime);
+  v.required("expires", &TokenRow::expires, kTime);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::TokenCreated>) {
+  v.required("token", &api::TokenCreated::token, kName);
+  v.required("row", &api::TokenCreated::row);
+}
+
+template <class Visitor>
+void describe(Visitor& v, Of<api::TokenList>) {
+  v.required("tokens", &api::TokenList::tokens, List{limits::kListItems, kPlain});
+}
+
 template <class Visitor>
 void describe(Visitor& v, Of<api::ArrayRange>) {
   v.required("first", &api::ArrayRange::first, kId);
@@ -301,6 +351,8 @@ void describe(Visitor& v, Of<api::JobDetail>) {
   v.optional("stdout", &JobDetail::stdout_path, kPath);
   v.optional("stderr", &JobDetail::stderr_path, kPath);
   v.optional("environment_names", &JobDetail::environment_names, List{limits::kVariables, kArgument});
+  v.optional("parameters", &JobDetail::parameters, Map{limits::kSweepParameters, kName, kArgument});
+  v.optional("snapshot_of", &JobDetail::snapshot_of, kPath);
   v.defaulted("tasks_min", &JobDetail::tasks_min, kCount32);
   v.defaulted("tasks_max", &JobDetail::tasks_max, kCount32);
   v.defaulted("elastic", &JobDetail::elastic);
@@ -335,6 +387,7 @@ template <class Visitor>
 void describe(Visitor& v, Of<api::SliceRow>) {
   using api::SliceRow;
   v.required("job", &SliceRow::job, kId);
+  v.optional("display", &SliceRow::display, kName);
   v.required("user", &SliceRow::user, kName);
   v.required("kind", &SliceRow::kind);
   v.required("compute_milli", &SliceRow::compute, Range{0, limits::kComputeMilliMax});

@@ -4,6 +4,7 @@
 
 #include "base/utf8.h"
 #include "codec/api_fields.h"
+#include "codec/sweep.h"
 
 namespace tranche::api {
 namespace {
@@ -91,19 +92,58 @@ std::string check_range(const SubmitRequest& request) {
   return "";
 }
 
+// A short command with many placeholders must not become an endless one.
+bool may_outgrow(const std::vector<std::string>& words, const std::vector<SweepParameter>& sweep) {
+  size_t longest = 0;
+  for (const SweepParameter& parameter : sweep) {
+    for (const std::string& value : parameter.values) longest = std::max(longest, value.size());
+  }
+  size_t bytes = 0;
+  for (const std::string& word : words) {
+    bytes += word.size() + 1 + longest * static_cast<size_t>(std::count(word.begin(), word.end(), '{'));
+  }
+  return bytes > limits::kArgumentsBytes;
+}
+
+std::string check_array(const SubmitRequest& request) {
+  if (request.array && request.array->indices.empty()) {
+    return "array.indices: must not be empty; leave \"array\" out for a single job";
+  }
+  if (request.sweep.empty()) return "";
+  if (std::string problem = check_sweep(request.sweep); !problem.empty()) return "sweep: " + problem;
+  const uint64_t size = sweep_size(request.sweep);
+  const bool fits = request.array && request.array->indices.size() == size &&
+                    request.array->indices.front() == 1 && request.array->indices.back() == size;
+  if (!fits) {
+    return "sweep: \"array\" must have the indices 1 to " + std::to_string(size) +
+           ", one for each combination";
+  }
+  if (may_outgrow(request.argv, request.sweep) || may_outgrow(request.script_args, request.sweep)) {
+    return "sweep: the arguments may grow beyond 1 MiB together: use fewer placeholders";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string check_decoded(const SubmitRequest& request) {
   if (std::string problem = check_command(request); !problem.empty()) return problem;
   if (std::string problem = check_names(request); !problem.empty()) return problem;
   if (!request.directory.starts_with('/')) return "directory: must be an absolute path";
-  if (request.array && request.array->indices.empty()) {
-    return "array.indices: must not be empty; leave \"array\" out for a single job";
+  if (request.snapshot_of && !request.snapshot_of->starts_with('/')) {
+    return "snapshot_of: must be an absolute path";
   }
+  if (std::string problem = check_array(request); !problem.empty()) return problem;
   if (request.gpu) {
     if (std::string problem = check_gpu(*request.gpu); !problem.empty()) return problem;
   }
   return check_range(request);
+}
+
+std::string check_decoded(const TokenRequest& request) { return check_name("label", request.label); }
+
+std::string check_decoded(const NotifyRequest& request) {
+  return request.events.empty() ? "events: must name at least one" : check_name("where", request.where);
 }
 
 std::string check_decoded(const UpdateRequest& request) {

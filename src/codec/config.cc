@@ -34,6 +34,7 @@ class ConfigReader {
     for (const Entry& entry : document_.entries) TRY(take(entry));
     config_.policy.users_share_gpu = config_.users_share == UsersShare::always;
     TRY(check_classes());
+    TRY(take_hooks_and_listener());
     add_missing_queues();
     for (auto& [path, queue] : queues_) config_.policy.queues.push_back(queue);
     TRY(check_queues());
@@ -47,19 +48,22 @@ class ConfigReader {
   }
 
   Result<void> take(const Entry& entry) {
-    constexpr std::string_view kTables[] = {"daemon",   "driver", "gpus",  "share",
-                                            "watchdog", "policy", "class", "queue"};
+    constexpr std::string_view kTables[] = {"daemon", "driver", "gpus", "share", "watchdog", "policy",
+                                            "class",  "queue",  "hook", "mail",  "api"};
     const std::string& table = entry.path.front();
     if (std::find(std::begin(kTables), std::end(kTables), table) == std::end(kTables)) {
       const std::string what =
           entry.kind == config::Kind::table ? "the table [" + table + "]" : "the key " + json::shown(table);
       return refuse(entry.position, what + " is not known" + nearest_name_hint(table, kTables));
     }
-    const bool named = table == "class" || table == "queue";
+    const bool named = table == "class" || table == "queue" || table == "hook";
     if (entry.path.size() == 1 || (named && entry.path.size() == 2)) return take_table(entry, named);
     if (table == "daemon") return take_key(entry, config::daemon_keys(), config_);
     if (table == "driver") return take_key(entry, config::driver_keys(), config_);
     if (table == "gpus") return take_key(entry, config::gpus_keys(), config_);
+    if (table == "mail") return take_key(entry, config::mail_keys(), config_.mail);
+    if (table == "api") return take_key(entry, config::api_keys(), config_.api);
+    if (table == "hook") return take_key(entry, config::hook_keys(), hooks_[entry.path[1]]);
     if (table == "share") return take_key(entry, config::share_keys(), config_.share);
     if (table == "watchdog") return take_key(entry, config::watchdog_keys(), config_.watchdog);
     if (table == "policy" && entry.path[1] == config::sharing_keys().front().name)
@@ -86,6 +90,13 @@ class ConfigReader {
       return refuse(entry.position,
                     "the class " + json::shown(name) + " is not known" + nearest_name_hint(name, kClasses));
     }
+    if (table == "hook") {
+      if (std::string problem = config::check_hook_name(name); !problem.empty())
+        return refuse(entry.position, problem);
+      if (hooks_.size() >= limits::kHooks) return refuse(entry.position, "there are more than 16 hooks");
+      hooks_[name].name = name;
+      return {};
+    }
     if (std::string problem = config::check_queue_path(name); !problem.empty())
       return refuse(entry.position, problem);
     if (queues_.size() >= limits::kQueues) return refuse(entry.position, "there are more than 10000 queues");
@@ -95,7 +106,8 @@ class ConfigReader {
 
   template <class Target>
   Result<void> take_key(const Entry& entry, std::span<const Key<Target>> keys, Target& target) {
-    const size_t level = entry.path[0] == "class" || entry.path[0] == "queue" ? 2 : 1;
+    const bool is_named = entry.path[0] == "class" || entry.path[0] == "queue" || entry.path[0] == "hook";
+    const size_t level = is_named ? 2 : 1;
     const std::string& name = entry.path[level];
     for (const Key<Target>& key : keys) {
       if (key.name != name) continue;
@@ -122,6 +134,20 @@ class ConfigReader {
     if (found != document_.by_path.end()) return document_.entries[found->second].position;
     return document_.entries.empty() ? ConfigPosition{}
                                      : ConfigPosition{document_.entries.front().position.origin, 0, 0};
+  }
+
+  Result<void> take_hooks_and_listener() {
+    for (auto& [name, hook] : hooks_) {
+      if (hook.url.empty()) {
+        return refuse(position_of({"hook", name}),
+                      "the hook " + json::shown(name) + " has no url: say where it posts to");
+      }
+      config_.hooks.push_back(std::move(hook));
+    }
+    if (config_.api.listen.empty()) return {};
+    if (!config_.api.certificate.empty() && !config_.api.key.empty()) return {};
+    return refuse(position_of({"api", "listen"}),
+                  "listen needs certificate and key in [api]: TCP is served with TLS only");
   }
 
   Result<void> check_classes() {
@@ -178,6 +204,7 @@ class ConfigReader {
   ConfigPosition* where_;
   DaemonConfig config_;
   std::map<std::string, QueuePolicy> queues_;  // by path
+  std::map<std::string, HookConfig> hooks_;    // by name
 };
 
 tl::unexpected<Error> cannot_read(const std::string& path, ConfigPosition* where) {
@@ -273,6 +300,9 @@ std::vector<ConfigKey> config_keys() {
   list_keys("watchdog", config::watchdog_keys(), &keys);
   list_keys("policy", config::policy_keys(), &keys);
   list_keys("policy", config::sharing_keys(), &keys);
+  list_keys("hook.NAME", config::hook_keys(), &keys);
+  list_keys("mail", config::mail_keys(), &keys);
+  list_keys("api", config::api_keys(), &keys);
   list_keys("class.NAME", config::class_keys(), &keys);
   list_keys("queue.PATH", config::queue_keys(), &keys);
   return keys;

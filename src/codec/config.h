@@ -63,6 +63,37 @@ struct WatchdogPolicy {
   bool operator==(const WatchdogPolicy&) const = default;
 };
 
+// [hook.NAME]: an address that is told of jobs by a signed POST.
+struct HookConfig {
+  std::string name;
+  std::string url;                              // http:// or https://
+  std::string secret_file;                      // the key of the signature; "": none
+  std::string ca_file;                          // whom to believe; "": the system's authorities
+  bool all_jobs = false;                        // else only jobs that ask for it with --notify
+  bool alerts = false;                          // a GPU fails or is drained
+  bool private_address = false;                 // may lead to loopback, link-local and private addresses
+  std::vector<std::string> events = {"ended"};  // of all_jobs
+  bool operator==(const HookConfig&) const = default;
+};
+
+// [mail]: the machine's own sendmail program.
+struct MailConfig {
+  std::string program;  // "": no mail
+  std::string domain;   // behind the user's name; "": none, local delivery
+  std::string from = "tranche";
+  bool operator==(const MailConfig&) const = default;
+};
+
+// [api]: the HTTP API on TCP, with TLS and tokens.
+struct ListenConfig {
+  std::string listen;       // "0.0.0.0:7443", "[::]:7443"; "": the Unix socket only
+  std::string certificate;  // files, PEM
+  std::string key;
+  uint32_t connections_max = 512;
+  uint32_t connections_per_address_max = 64;
+  bool operator==(const ListenConfig&) const = default;
+};
+
 // manage: jobs are taken, started and held to what they were given. observe: who uses the GPUs is named and
 // added up, and nothing else.
 #define TRANCHE_DAEMON_MODE(X) X(manage) X(observe)
@@ -89,6 +120,10 @@ struct DaemonConfig {
   Duration sample_interval = kSecond;
   Duration scan_interval{10 *
                          kSecond.count()};  // between searches for users of GPUs outside of jobs; 0: none
+  // [hook.NAME], by name; [mail]; [api]
+  std::vector<HookConfig> hooks;
+  MailConfig mail;
+  ListenConfig api;
   // [share], [watchdog]
   SharePolicy share;
   WatchdogPolicy watchdog;

@@ -149,6 +149,17 @@ std::vector<std::string> explain_config(const DaemonConfig& config) {
   sentences.push_back(explain_users(config.users_share));
   sentences.push_back(explain_recall(config.share));
   for (std::string& sentence : explain_watchdog(config.watchdog)) sentences.push_back(std::move(sentence));
+  for (const HookConfig& hook : config.hooks) {
+    sentences.push_back("The hook " + hook.name + " is told of " +
+                        (hook.all_jobs ? "all jobs" : "jobs that ask for it") +
+                        (hook.alerts ? ", and when a GPU is in trouble" : "") +
+                        (hook.secret_file.empty() ? ", unsigned." : ", signed."));
+  }
+  if (!config.mail.program.empty())
+    sentences.push_back("Users get mail about jobs that ask for it, through " + config.mail.program + ".");
+  sentences.push_back(config.api.listen.empty() ? "The daemon listens on its Unix socket only."
+                                                : "The daemon listens at " + config.api.listen +
+                                                      " too, with TLS, for whoever has a token.");
   return sentences;
 }
 

@@ -227,9 +227,48 @@ std::string take_recall_signal(const Entry& entry, SharePolicy& target) {
   return "must be \"URG\", \"USR1\", \"USR2\", \"HUP\", \"WINCH\" or \"none\", not " + shown_value(entry);
 }
 
-std::string take_listen(const Entry& entry, DaemonConfig&) {
-  if (entry.kind == Kind::text && entry.text.empty()) return "";
-  return "listening on TCP is not available yet: remove the key, the Unix socket is always there";
+std::string take_listen(const Entry& entry, ListenConfig& target) {
+  const size_t colon = entry.kind == Kind::text ? entry.text.rfind(':') : std::string::npos;
+  const bool has_address = colon != std::string::npos && colon > 0 && entry.text.size() <= limits::kNameBytes;
+  const bool has_port =
+      has_address && parse_integer(std::string_view(entry.text).substr(colon + 1), 1, 65535, "a port");
+  if (!has_port && (entry.kind != Kind::text || !entry.text.empty())) {
+    return "must be a numeric address with a port, like \"0.0.0.0:7443\" or \"[::]:7443\", not " +
+           shown_value(entry);
+  }
+  target.listen = entry.text;
+  return "";
+}
+
+template <auto kMember>
+std::string take_line(const Entry& entry, Object<kMember>& target) {
+  if (entry.kind != Kind::text || entry.text.size() > limits::kNameBytes || !is_printable_text(entry.text) ||
+      entry.text.find_first_of(" <>,;\"'") != std::string::npos) {
+    return "must be a word in quotes, not " + shown_value(entry);
+  }
+  target.*kMember = entry.text;
+  return "";
+}
+
+std::string take_url(const Entry& entry, HookConfig& target) {
+  const bool is_web = entry.text.starts_with("https://") || entry.text.starts_with("http://");
+  if (entry.kind != Kind::text || !is_web || entry.text.size() > limits::kPathBytes ||
+      !is_printable_text(entry.text) || entry.text.find(' ') != std::string::npos) {
+    return "must be an address that begins with https:// or http://, not " + shown_value(entry);
+  }
+  target.url = entry.text;
+  return "";
+}
+
+std::string take_hook_events(const Entry& entry, HookConfig& target) {
+  if (entry.kind != Kind::list)
+    return "must be a list, like [\"started\", \"ended\"], not " + shown_value(entry);
+  for (const std::string& event : entry.list) {
+    if (event != "started" && event != "ended" && event != "failed")
+      return "may name \"started\", \"ended\" and \"failed\", not " + json::shown(event);
+  }
+  target.events = entry.list;
+  return "";
 }
 
 // The model's flag says what is not.
@@ -299,7 +338,6 @@ constexpr Key<DaemonConfig> kDaemonKeys[] = {
     {"snapshot_rows", "number", "10000", take_integer<&DaemonConfig::snapshot_rows, 0, 1'000'000'000>},
     {"task_processes_max", "number", "16384",
      take_integer<&DaemonConfig::task_processes_max, 16, kProcessesMax>},
-    {"listen", "reserved", "\"\"", take_listen},
 };
 constexpr Key<DaemonConfig> kDriverKeys[] = {
     {"library_dir", "path", "\"\"", take_path<&DaemonConfig::library_dir, limits::kPathBytes>},
@@ -343,6 +381,28 @@ constexpr Key<WatchdogPolicy> kWatchdogKeys[] = {
     {"unguarded", "choice", "\"report\"", take_word<&WatchdogPolicy::unguarded>},
     {"foreign", "choice", "\"drain\"", take_word<&WatchdogPolicy::foreign>},
 };
+constexpr Key<HookConfig> kHookKeys[] = {
+    {"url", "text", "", take_url},
+    {"secret_file", "path", "\"\"", take_path<&HookConfig::secret_file, limits::kPathBytes>},
+    {"ca_file", "path", "\"\"", take_path<&HookConfig::ca_file, limits::kPathBytes>},
+    {"all_jobs", "switch", "false", take_switch<&HookConfig::all_jobs>},
+    {"alerts", "switch", "false", take_switch<&HookConfig::alerts>},
+    {"private_address", "switch", "false", take_switch<&HookConfig::private_address>},
+    {"events", "list", "[\"ended\"]", take_hook_events},
+};
+constexpr Key<MailConfig> kMailKeys[] = {
+    {"program", "path", "\"\"", take_path<&MailConfig::program, limits::kPathBytes>},
+    {"domain", "text", "\"\"", take_line<&MailConfig::domain>},
+    {"from", "text", "\"tranche\"", take_line<&MailConfig::from>},
+};
+constexpr Key<ListenConfig> kApiKeys[] = {
+    {"listen", "text", "\"\"", take_listen},
+    {"certificate", "path", "\"\"", take_path<&ListenConfig::certificate, limits::kPathBytes>},
+    {"key", "path", "\"\"", take_path<&ListenConfig::key, limits::kPathBytes>},
+    {"connections_max", "number", "512", take_integer<&ListenConfig::connections_max, 1, 10'000>},
+    {"connections_per_address_max", "number", "64",
+     take_integer<&ListenConfig::connections_per_address_max, 1, 10'000>},
+};
 constexpr Key<ClassPolicy> kClassKeys[] = {
     {"priority", "number", "",
      take_integer<&ClassPolicy::priority, -limits::kPriorityMax, limits::kPriorityMax>},
@@ -374,8 +434,21 @@ std::span<const Key<Policy>> policy_keys() { return kPolicyKeys; }
 std::span<const Key<DaemonConfig>> sharing_keys() { return kSharingKeys; }
 std::span<const Key<SharePolicy>> share_keys() { return kShareKeys; }
 std::span<const Key<WatchdogPolicy>> watchdog_keys() { return kWatchdogKeys; }
+std::span<const Key<HookConfig>> hook_keys() { return kHookKeys; }
+std::span<const Key<MailConfig>> mail_keys() { return kMailKeys; }
+std::span<const Key<ListenConfig>> api_keys() { return kApiKeys; }
 std::span<const Key<ClassPolicy>> class_keys() { return kClassKeys; }
 std::span<const Key<QueuePolicy>> queue_keys() { return kQueueKeys; }
+
+std::string check_hook_name(std::string_view name) {
+  const bool good = !name.empty() && name.size() <= 32 && name != "mail" &&
+                    std::all_of(name.begin(), name.end(), [](char c) {
+                      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+                    });
+  if (good) return "";
+  return json::shown(name) +
+         " is not a hook's name: write up to 32 of a-z, 0-9, dash and underscore, and not mail";
+}
 
 std::string check_queue_path(std::string_view path) {
   constexpr std::string_view kAdvice =

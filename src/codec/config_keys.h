@@ -27,9 +27,14 @@ std::span<const Key<Policy>> policy_keys();
 std::span<const Key<DaemonConfig>> sharing_keys();  // of [policy] too
 std::span<const Key<SharePolicy>> share_keys();
 std::span<const Key<WatchdogPolicy>> watchdog_keys();
+std::span<const Key<HookConfig>> hook_keys();
+std::span<const Key<MailConfig>> mail_keys();
+std::span<const Key<ListenConfig>> api_keys();
 std::span<const Key<ClassPolicy>> class_keys();
 std::span<const Key<QueuePolicy>> queue_keys();
 
+// What is wrong with the name of a hook, "" if nothing.
+std::string check_hook_name(std::string_view name);
 // What is wrong with a queue path in the configuration, "" if nothing.
 std::string check_queue_path(std::string_view path);
 

@@ -122,6 +122,8 @@ TEST(OpenApi, EnumerationsHaveTheValuesOfTheModel) {
   expect_values<ProofKind>(documented, "ProofKind");
   expect_values<Health>(documented, "Health");
   expect_values<Tier>(documented, "Tier");
+  expect_values<NoticeKind>(documented, "NoticeKind");
+  expect_values<TokenScope>(documented, "TokenScope");
   expect_values<CheckStatus>(documented, "CheckStatus");
   std::vector<std::string> codes;
 #define TRANCHE_CODE(code, status, exit_code) codes.emplace_back(#code);

@@ -146,6 +146,11 @@ class RandomFiller {
     if (!request.script) request.argv.insert(request.argv.begin(), "/bin/true");
     request.directory = "/home/" + request.directory;
     if (request.array && request.array->indices.empty()) request.array.reset();
+    if (request.snapshot_of) request.snapshot_of = "/home/" + *request.snapshot_of;
+    if (!request.sweep.empty()) {
+      request.sweep = {{"lr", {"0.1", "1e-3"}}, {"seed", {"1", "2", "3"}}};
+      request.array = ArraySpec{{1, 2, 3, 4, 5, 6}, 0};
+    }
     request.elastic = request.elastic && request.tasks && request.tasks->max > request.tasks->min;
     if (!request.gpu) return;
     GpuRequest& gpu = *request.gpu;
@@ -167,6 +172,7 @@ class RandomFiller {
     request.argv.insert(request.argv.begin(), "/bin/true");
     if (request.directory) request.directory = "/home/" + *request.directory;
   }
+  void repair(api::NotifyRequest& request) { request.events.push_back(api::NoticeKind::ended); }
   void repair(api::UpdateRequest& request) {
     if (!request.gpu_memory || request.gpu_memory_limit < request.gpu_memory)
       request.gpu_memory_limit.reset();

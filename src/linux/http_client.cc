@@ -123,12 +123,31 @@ class EventParser {
 
 }  // namespace
 
+namespace {
+
+HttpClient::Remote& remote() {
+  static HttpClient::Remote set;
+  return set;
+}
+
+}  // namespace
+
+void HttpClient::set_remote(Remote set) { remote() = std::move(set); }
+
 HttpClient::HttpClient(std::string socket_path, Options options)
     : socket_path_(std::move(socket_path)), options_(options) {}
 
 Result<void> HttpClient::connect() {
   input_.clear();
   input_offset_ = 0;
+  if (socket_path_.starts_with("https://")) {
+    if (!remote().connect)
+      return fail(ErrorCode::not_available_yet, "a remote daemon cannot be reached from here");
+    TRY_ASSIGN(own_headers_, remote().headers());
+    TRY_ASSIGN(socket_, remote().connect(socket_path_));
+    set_send_timeout(socket_.get(), options_.timeout);
+    return {};
+  }
   auto connected = connect_unix(socket_path_, SocketKind::kStream);
   if (connected) {
     socket_ = std::move(*connected);
@@ -155,7 +174,13 @@ Result<void> HttpClient::send_request(std::string_view method, std::string_view 
   }
   std::string message;
   message.reserve(256 + body.size());
+  if (socket_path_.starts_with("https://") && !socket_.is_open()) TRY(connect());
   message.append(method).append(" ").append(target).append(" HTTP/1.1\r\nHost: localhost\r\n");
+  for (const HttpHeader& header : own_headers_) {
+    if (!is_valid_header(header))
+      return fail(ErrorCode::invalid_argument, "the token holds a character it may not");
+    message.append(header.name).append(": ").append(header.value).append("\r\n");
+  }
   for (const HttpHeader& header : headers) {
     if (!is_valid_header(header)) {
       return fail(ErrorCode::invalid_argument, "the header " + header.name + " holds a character it may not");

@@ -1,5 +1,5 @@
-// A small blocking HTTP/1.1 client over a Unix socket, for the command line: no libraries, no threads, ~0.1
-// ms.
+// A small blocking HTTP/1.1 client over a Unix socket (or what set_remote() connects), for the command line:
+// no libraries, no threads, ~0.1 ms.
 //
 // Errors: nobody serves the socket -> unavailable, with a sentence on how to start the daemon; silence ->
 // timed_out; an answer that is not HTTP or exceeds a bound -> corrupt or too_large. Any status is an answer,
@@ -69,6 +69,14 @@ class HttpClient {
 
   const std::string& socket_path() const { return socket_path_; }
 
+  // How a path that begins with "https://" is reached: a connected stream socket for it, and headers for
+  // every request on it. For the whole process, once, before the first client is used.
+  struct Remote {
+    std::function<Result<UniqueFd>(const std::string& url)> connect;
+    std::function<Result<HttpHeaders>()> headers;
+  };
+  static void set_remote(Remote remote);
+
  private:
   Result<void> connect();
   Result<void> send_request(std::string_view method, std::string_view target, const HttpHeaders& headers,
@@ -84,6 +92,7 @@ class HttpClient {
   UniqueFd socket_;
   std::string input_;        // read from the socket, not yet used
   size_t input_offset_ = 0;  // where the unused part begins
+  HttpHeaders own_headers_;  // of a remote connection
 };
 
 }  // namespace tranche

@@ -186,7 +186,7 @@ MHD_Result HttpServerState::begin_request(HttpConnection& client, const char* me
   request.method = method;
   request.peer = client.peer;
   ::MHD_get_connection_values(client.connection, MHD_HEADER_KIND, &collect_header, &request.headers);
-  const bool can_upgrade = client.owner != kTcpOwner && std::string_view(version) == "HTTP/1.1";
+  const bool can_upgrade = client.peer.credentials.has_value() && std::string_view(version) == "HTTP/1.1";
   if (!can_upgrade) {
     std::erase_if(request.headers,
                   [](const HttpHeader& one) { return equals_ignoring_case(one.name, "Upgrade"); });
@@ -196,6 +196,8 @@ MHD_Result HttpServerState::begin_request(HttpConnection& client, const char* me
     request.path = std::move(target.path);
     request.query = std::move(target.query);
     if (client.owner == kTcpOwner) TRY(check_local_origin(request));
+    if (has_tls() && request.header("Origin") != nullptr)
+      return fail(ErrorCode::denied, "requests from web pages are refused");
     return check_length(request, options.body_max);
   }();
   if (checked) return MHD_YES;

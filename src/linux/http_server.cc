@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "linux/http_server_internal.h"
+#include "linux/internet_address.h"
 #include "linux/log.h"
 #include "linux/system_error.h"
 
@@ -22,6 +23,7 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr int kRunsPerTurn = 64;  // of MHD_run before descriptors of others get their turn
 constexpr int kBacklog = 512;
 constexpr Duration kListenPause = 100 * kMillisecond;
+constexpr const char* kTlsPriorities = "NORMAL:-VERS-ALL:+VERS-TLS1.3";
 
 void log_of_library(void*, const char* format, va_list arguments) __attribute__((format(printf, 2, 0)));
 void log_of_library(void*, const char* format, va_list arguments) {
@@ -54,15 +56,28 @@ unsigned whole_seconds(Duration duration) {
 HttpServerState::~HttpServerState() { stop(); }
 
 Result<void> HttpServerState::start() {
+  const unsigned own_flags =
+      has_tls() ? static_cast<unsigned>(MHD_USE_TLS) : static_cast<unsigned>(MHD_ALLOW_UPGRADE);
+  // Its texts must live until the daemon stops: they are the options' own.
+  MHD_OptionItem tls_options[] = {
+      {MHD_OPTION_HTTPS_MEM_CERT, 0, const_cast<char*>(options.tls_certificate.c_str())},
+      {MHD_OPTION_HTTPS_MEM_KEY, 0, const_cast<char*>(options.tls_key.c_str())},
+      {MHD_OPTION_HTTPS_PRIORITIES, 0, const_cast<char*>(kTlsPriorities)},
+      {MHD_OPTION_END, 0, nullptr}};
+  MHD_OptionItem no_options[] = {{MHD_OPTION_END, 0, nullptr}};
   daemon = ::MHD_start_daemon(
-      MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_ALLOW_UPGRADE |
-          MHD_USE_ERROR_LOG,
+      MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | own_flags,
       /* port= */ 0, nullptr, nullptr, &on_http_request, this, MHD_OPTION_EXTERNAL_LOGGER, &log_of_library,
       nullptr, MHD_OPTION_CONNECTION_LIMIT, options.connections_max, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
       options.connection_memory, MHD_OPTION_CONNECTION_TIMEOUT, whole_seconds(options.response_timeout),
       MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK, &leave_escaped, nullptr,
       MHD_OPTION_URI_LOG_CALLBACK, &on_http_target, this, MHD_OPTION_NOTIFY_COMPLETED, &on_http_completed,
-      this, MHD_OPTION_NOTIFY_CONNECTION, &on_http_connection, this, MHD_OPTION_END);
+      this, MHD_OPTION_NOTIFY_CONNECTION, &on_http_connection, this, MHD_OPTION_ARRAY,
+      has_tls() ? tls_options : no_options, MHD_OPTION_END);
+  if (daemon == nullptr && has_tls()) {
+    return fail(ErrorCode::invalid_argument,
+                "the certificate and the key do not make a TLS server: they must be PEM and belong together");
+  }
   if (daemon == nullptr) return fail(system_error("starting the HTTP server"));
   const MHD_DaemonInfo* info = ::MHD_get_daemon_info(daemon, MHD_DAEMON_INFO_EPOLL_FD);
   TRANCHE_ASSERT(info != nullptr && info->epoll_fd >= 0);
@@ -173,10 +188,15 @@ void HttpServerState::admit(UniqueFd socket, bool is_unix) {
     }
     client->owner = credentials->uid;
     client->peer.credentials = std::move(*credentials);
+  } else if (has_tls()) {
+    const InternetAddress address = peer_address(socket.get());
+    client->owner = client->peer.address_key = address.key;
+    client->peer.address = address.text;
+    send_without_delay(socket.get());
   }
   if (is_over_limit(client->owner)) {
     note_refusal(client->owner);
-    refuse(socket.get());
+    if (!has_tls()) refuse(socket.get());  // whoever waits for a handshake would not read it
     return;
   }
   sockaddr_storage address = {};  // libmicrohttpd only stores it
@@ -206,7 +226,9 @@ void HttpServerState::note_refusal(int64_t owner) {
 
 void HttpServerState::log_refusals(int64_t owner, uint64_t count) const {
   log(LogLevel::warning, "connection_refused",
-      {{"uid", owner}, {"count", count}, {"connections", connections.size()}});
+      {{owner < 0 ? "address" : "uid", owner < 0 ? address_text(owner) : std::to_string(owner)},
+       {"count", count},
+       {"connections", connections.size()}});
 }
 
 void HttpServerState::arm_sweep() {
@@ -295,6 +317,13 @@ Result<uint16_t> HttpServer::listen_loopback(uint16_t port) {
   }
   TRY(state_->add_listener(std::move(socket)));
   return ntohs(address.sin_port);
+}
+
+Result<uint16_t> HttpServer::listen_tls(const std::string& address) {
+  TRANCHE_ASSERT(state_->has_tls());
+  TRY_ASSIGN(ListeningSocket listening, listen_internet(address, kBacklog));
+  TRY(state_->add_listener(std::move(listening.socket)));
+  return listening.port;
 }
 
 Result<void> HttpServer::listen_inherited(UniqueFd socket) {

@@ -1,5 +1,5 @@
-// HTTP/1.1 on a Unix socket, and on TCP loopback when asked, in the reactor's thread (libmicrohttpd, no
-// threads).
+// HTTP/1.1 on a Unix socket, on TCP loopback, and on TCP with TLS 1.3 when asked, in the reactor's thread
+// (libmicrohttpd, no threads).
 //
 // A request reaches the handler when it is complete and within limits. The handler answers through a
 // Responder, at once or later, in one of three ways: respond() a whole response, stream() server-sent events,
@@ -32,6 +32,8 @@ namespace tranche {
 // Who sent a request. TCP clients have no credentials: they are whoever the caller's own checks say.
 struct HttpPeer {
   std::optional<PeerCredentials> credentials;  // Unix socket: read once, when the connection was accepted
+  std::string address;                         // TCP with TLS: numeric; else ""
+  int64_t address_key = 0;                     // the same for one IPv4 address or one IPv6 /64; else 0
 };
 
 struct HttpRequest {
@@ -133,7 +135,7 @@ class HttpServer {
   struct Options {
     size_t body_max = size_t{1} << 20;
     unsigned connections_max = 1024;
-    unsigned connections_per_uid_max = 256;  // uid 0 is not limited; TCP counts as one user
+    unsigned connections_per_uid_max = 256;  // uid 0 is not limited; TCP counts as one user, TLS by address
     unsigned streams_max = 512;
     unsigned streams_per_uid_max = 16;     // likewise
     size_t connection_memory = 32 * 1024;  // head of a request; also libmicrohttpd's buffers
@@ -141,6 +143,9 @@ class HttpServer {
     Duration request_timeout = 30 * kSecond;    // from connecting, or the last answer, to a complete request
     Duration response_timeout = 120 * kSecond;  // to take a complete response; per write for streams
     Duration heartbeat = 15 * kSecond;
+    // PEM texts; set: every connection of this server speaks TLS 1.3, and none can be upgraded.
+    std::string tls_certificate;
+    std::string tls_key;
   };
 
   static Result<std::unique_ptr<HttpServer>> create(Reactor& reactor, Handler handler, Options options);
@@ -155,6 +160,8 @@ class HttpServer {
   // Serves 127.0.0.1:`port`; 0 chooses one. Returns the port. Requests whose Host or Origin is not this
   // machine by a loopback name are refused (DNS rebinding, cross-site posts). No credentials, no upgrade.
   Result<uint16_t> listen_loopback(uint16_t port);
+  // Serves "0.0.0.0:7443" or "[::]:7443" (numeric; port 0 chooses one) with TLS. Returns the port.
+  Result<uint16_t> listen_tls(const std::string& address);
   // Serves a listening socket that was inherited (socket activation); Unix or TCP is found out.
   Result<void> listen_inherited(UniqueFd socket);
 

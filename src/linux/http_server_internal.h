@@ -24,7 +24,7 @@ struct HttpConnection {
   MHD_Connection* connection = nullptr;
   int socket = -1;  // owned by libmicrohttpd
   HttpPeer peer;
-  int64_t owner = 0;   // uid, or kTcpOwner
+  int64_t owner = 0;   // uid, or below zero: kTcpOwner, or the address_key of a TLS client
   Duration deadline;   // by which what is awaited of the client must have happened; zero: nothing is
   std::string target;  // of the request that is being read
   std::shared_ptr<HttpExchange> exchange;
@@ -105,6 +105,7 @@ struct HttpServerState : std::enable_shared_from_this<HttpServerState> {
   void watch_listener(Listener& listener);
   void accept_clients(Listener& listener);
   void admit(UniqueFd socket, bool is_unix);
+  bool has_tls() const { return !options.tls_certificate.empty(); }
   bool is_over_limit(int64_t owner) const;
   void note_refusal(int64_t owner);
   void log_refusals(int64_t owner, uint64_t count) const;

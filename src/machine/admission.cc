@@ -4,7 +4,9 @@
 
 #include "base/quantity_text.h"
 #include "base/utf8.h"
+#include "codec/sweep.h"
 #include "linux/digest.h"
+#include "machine/launch_environment.h"
 
 namespace tranche::machine {
 namespace {
@@ -116,7 +118,14 @@ Result<AdmittedJob> admit(const api::SubmitRequest& request, const Caller& calle
   spec.node_pool = request.node_pool;
   spec.held = request.held;
   if (request.array) job.array = *request.array;
-  job.name = request.name.value_or(default_name(request));
+  for (const api::SweepParameter& parameter : request.sweep) {
+    if (is_reserved_variable(parameter.name)) {
+      return fail(ErrorCode::invalid_argument,
+                  "the parameter " + parameter.name +
+                      " has the name of a variable that Tranche sets: call it otherwise");
+    }
+  }
+  job.name = api::stored_name(request.name.value_or(default_name(request)), request.sweep);
   spec.name_hash = sha256_hex(job.name);
   return job;
 }

@@ -33,6 +33,7 @@ void ApiServer::doctor(Call& call) {
   auto report =
       examine(parts_.config, parts_.engine, parts_.gpus, parts_.tasks, parts_.engine.journal().trouble());
   report.checks.push_back(share_check(gpus_now()));
+  if (hooks_ != nullptr && !hooks_->is_empty()) report.checks.push_back(hooks_->examine());
   call.responder.respond(json_response(200, api::encode(report)));
 }
 

@@ -8,6 +8,7 @@ namespace tranche::machine {
 struct EventFollower {
   EventStream stream;
   EventSeq sent;            // newest row sent
+  uint64_t token = 0;       // of the caller
   bool catching_up = true;  // rows of the journal are still being read
   bool closed = false;
 };
@@ -57,6 +58,7 @@ void ApiServer::events(Call& call) {
   auto follower = std::make_shared<EventFollower>();
   follower->stream = std::move(*stream);
   follower->sent = *since;
+  follower->token = call.caller.token;
   follower->stream.on_close([this, weak = std::weak_ptr(follower)] {
     if (const auto gone = weak.lock()) {
       gone->closed = true;
@@ -71,6 +73,8 @@ void ApiServer::send_backlog(std::shared_ptr<EventFollower> follower) {
   parts_.engine.journal().read_rows(follower->sent, kRowsAtATime,
                                     [this, follower](Result<std::vector<JournalRow>> rows) {
                                       if (follower->closed || !rows) return;
+                                      if (!still_holds(follower->token))
+                                        return void(std::erase(followers_, follower));
                                       for (const JournalRow& row : *rows) send_row(*follower, row);
                                       // Rows that became durable meanwhile are read too: the journal's own
                                       // thread orders both.
@@ -88,6 +92,7 @@ void ApiServer::on_durable(const JournalRow& row) {
   for (const Decision& decision : row.decisions) {
     if (const auto* ended = std::get_if<End>(&decision)) answer_waiters(ended->job);
   }
+  std::erase_if(followers_, [this](const auto& follower) { return !still_holds(follower->token); });
   for (const auto& follower : followers_) {
     if (!follower->catching_up && row.event.seq > follower->sent) send_row(*follower, row);
   }

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "codec/sweep.h"
 #include "linux/log.h"
 #include "machine/api_server.h"
 #include "machine/members.h"
@@ -62,13 +63,15 @@ void ApiServer::exec_in(Call& call, const JobRecord& job, const api::ExecRequest
   }
   // What the caller adds to the environment of the task comes before what Tranche says of it.
   std::map<std::string, std::string> variables(submitted.environment.begin(), submitted.environment.end());
+  for (const auto& [name, value] : api::sweep_values(submitted.sweep, job.array_index))
+    variables[name] = value;
   for (const auto& [name, value] : request.environment) variables[name] = value;
   LaunchPlan plan;
   plan.task = task->key;
   plan.owner = job.spec->owner;
   plan.directory = request.directory.value_or(submitted.directory);
   plan.arguments = request.argv;
-  TaskFacts facts = task_facts(task->key, job, user, parts_.gpus, task->slices, submitted.directory);
+  TaskFacts facts = task_facts(task->key, job, user, parts_.gpus, task->slices, submitted);
   if (job.spec->elastic) facts.members_file = members_file(parts_.config.run_dir, job.id);
   plan.environment = task_environment({variables.begin(), variables.end()}, facts);
   plan.umask = submitted.umask.value_or(022);

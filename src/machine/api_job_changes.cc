@@ -1,4 +1,5 @@
 // Changes to jobs that were submitted: update and requeue.
+#include "codec/sweep.h"
 #include "linux/digest.h"
 #include "machine/api_server.h"
 #include "machine/job_update.h"
@@ -30,18 +31,20 @@ void ApiServer::update(Call& call) {
 // one.
 void ApiServer::rename(Call& call, const JobRecord& job, JobUpdated updated, const std::string& name) {
   auto shared = std::make_shared<Call>(std::move(call));
-  auto finish = [this, shared, id = job.id, name, updated](const api::SubmitRequest& submitted) mutable {
+  auto finish = [this, shared, id = job.id, given = name,
+                 updated](const api::SubmitRequest& submitted) mutable {
+    const std::string stored = api::stored_name(given, submitted.sweep);
     auto renamed = std::make_shared<api::SubmitRequest>(submitted);
-    renamed->name = name;
+    renamed->name = given;
     Engine::Attachment attachment;
     StoredPayload& payload = attachment.payload.emplace();
     payload.content = api::encode(*renamed);
     payload.hash = sha256_hex(payload.content);
-    payload.name = name;
+    payload.name = stored;
     updated.payload_hash = payload.hash;
-    updated.name_hash = sha256_hex(name);
+    updated.name_hash = sha256_hex(stored);
     record_change(*shared, id, std::move(updated), std::move(attachment));
-    parts_.engine.jobs().set_request(id, 1, name, std::move(renamed));
+    parts_.engine.jobs().set_request(id, 1, stored, std::move(renamed));
   };
   if (job.request) return finish(*job.request);
   parts_.engine.journal().read_payload(job.spec->payload_hash, [this, shared, id = job.id,

@@ -88,6 +88,10 @@ Result<ApiServer::Submission> ApiServer::prepare_submission(Call& call, bool int
   const scheduler::Scheduler& scheduler = parts_.engine.scheduler();
   TRY_ASSIGN(submission.job, admit(request, call.caller, scheduler.policy(), interactive));
   TRY(scheduler.check(submission.job.spec, submission.job.array));
+  if (!request.notify.empty()) {
+    if (hooks_ == nullptr) return fail(ErrorCode::not_available_yet, "this daemon tells nobody of jobs");
+    TRY(hooks_->check(request.notify));
+  }
   TRY(check_parts(submission.job.spec));
   if (submission.job.spec.task.gpu.kind == SliceKind::fraction && parts_.gpus.whole_only()) {
     return fail(ErrorCode::invalid_argument,

@@ -40,6 +40,9 @@ std::span<const HttpRoute<ApiServer::Handler>> ApiServer::routes() {
       {"GET", "/v1/queues", &ApiServer::queues},
       {"GET", "/v1/share", &ApiServer::share},
       {"GET", "/v1/events", &ApiServer::events},
+      {"POST", "/v1/tokens", &ApiServer::create_token},
+      {"GET", "/v1/tokens", &ApiServer::list_tokens},
+      {"POST", "/v1/tokens/{id}/revoke", &ApiServer::revoke_token},
       {"GET", "/v1/status", &ApiServer::status},
       {"GET", "/v1/doctor", &ApiServer::doctor},
       {"POST", "/v1/config/check", &ApiServer::check_config},
@@ -51,6 +54,12 @@ std::span<const HttpRoute<ApiServer::Handler>> ApiServer::routes() {
 ApiServer::ApiServer(Parts parts) : parts_(std::move(parts)), started_(parts_.reactor.clock().wall()) {}
 
 void ApiServer::handle(HttpRequest request, Responder responder) {
+  // Before anything else: who has no token is told nothing, not even which routes there are.
+  std::optional<Caller> caller;
+  if (!request.peer.credentials) {
+    caller = authenticate(request, responder);
+    if (!caller) return;
+  }
   const auto match = match_route(routes(), request.method, request.path);
   if (match.route == nullptr) {
     if (match.allowed_methods.empty()) {
@@ -59,19 +68,17 @@ void ApiServer::handle(HttpRequest request, Responder responder) {
     }
     return responder.respond(problem_response(405, "method_not_allowed", "use " + match.allowed_methods));
   }
-  if (!request.peer.credentials) {
-    return responder.respond(Error(ErrorCode::denied, "who you are is known on the Unix socket only"));
-  }
   Call call{std::move(request), std::move(responder), {}, {}};
   for (size_t i = 0; i < match.parameters.count; ++i) call.parameters.emplace_back(match.parameters[i]);
-  call.caller = identify_caller(*call.request.peer.credentials, parts_.config, parts_.users);
+  call.caller = caller ? std::move(*caller)
+                       : identify_caller(*call.request.peer.credentials, parts_.config, parts_.users);
   (this->*match.route->action)(call);
 }
 
 namespace {
 
-constexpr const char* kDeniedVerbs[] = {"attach",  "cancel", "hold",   "release", "drain",
-                                        "undrain", "reload", "update", "requeue", "exec"};
+constexpr const char* kDeniedVerbs[] = {"attach", "cancel", "hold",    "release", "drain", "undrain",
+                                        "reload", "update", "requeue", "exec",    "token"};
 constexpr int64_t kDeniedVerbCount = std::size(kDeniedVerbs);
 
 }  // namespace

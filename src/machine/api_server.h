@@ -15,9 +15,12 @@
 #include "linux/log_throttle.h"
 #include "machine/caller.h"
 #include "machine/gpu_manager.h"
+#include "machine/hook_set.h"
 #include "machine/interactive_sessions.h"
 #include "machine/observation.h"
+#include "machine/rate_limit.h"
 #include "machine/task_host.h"
+#include "machine/tokens.h"
 #include "machine/views.h"
 
 namespace tranche::machine {
@@ -49,6 +52,14 @@ class ApiServer final : public StepObserver {
 
   void on_step(const JournalRow& row) override;
   void on_durable(const JournalRow& row) override;
+
+  // Who can be told of jobs; none until this is called. Outlives this.
+  void set_hooks(const HookSet& hooks) { hooks_ = &hooks; }
+  // Borrowed for the time of one call.
+  ViewSource view_source() const;
+
+  // Who may come from outside, with a token; nobody until this is called. Outlives this.
+  void set_tokens(TokenStore& tokens) { tokens_ = &tokens; }
 
   // Restored from the journal: which submissions have been answered already.
   void remember(const IdempotencyKey& key, JobId job) { answered_[{key.uid, key.key}] = job; }
@@ -98,13 +109,21 @@ class ApiServer final : public StepObserver {
   void share(Call& call);
   // api_events.cc
   void events(Call& call);
+  // api_tokens.cc
+  // Who asks with a token; an answered error if nobody may.
+  std::optional<Caller> authenticate(const HttpRequest& request, Responder& responder);
+  bool still_holds(uint64_t token) const;
+  void create_token(Call& call);
+  void list_tokens(Call& call);
+  void revoke_token(Call& call);
+  bool may_change_tokens(Call& call);
   // api_admin.cc
   void status(Call& call);
   void doctor(Call& call);
   void check_config(Call& call);
   void reload(Call& call);
 
-  enum class Denied { attach, cancel, hold, release, drain, undrain, reload, update, requeue, exec };
+  enum class Denied { attach, cancel, hold, release, drain, undrain, reload, update, requeue, exec, token };
   // A checked submission, ready to be recorded.
   struct Submission;
   Result<Submission> prepare_submission(Call& call, bool interactive);
@@ -131,7 +150,6 @@ class ApiServer final : public StepObserver {
   void arm_denial_sweep();
   void answer_waiters(JobId job);
   void send_backlog(std::shared_ptr<struct EventFollower> follower);
-  ViewSource view_source() const;
 
   struct Waiter {
     Responder responder;
@@ -140,6 +158,11 @@ class ApiServer final : public StepObserver {
   };
 
   Parts parts_;
+  const HookSet* hooks_ = nullptr;
+  TokenStore* tokens_ = nullptr;
+  RateLimit failed_logins_{20, 3 * kSecond};          // by address
+  RateLimit token_requests_{200, 20 * kMillisecond};  // by token
+  RateLimit token_changes_{20, 6 * kSecond};          // by uid
   Time started_;
   std::map<std::pair<uint32_t, std::string>, JobId> answered_;  // idempotency keys
   // Repeats of submissions that are not durable yet: they are answered when the first one is.

@@ -15,6 +15,7 @@ struct Caller {
   uint32_t gid = 0;
   std::string user;
   bool is_operator = false;
+  uint64_t token = 0;  // that it came with; 0: from the machine itself
 
   // Whether this caller may see what a job of `owner` runs, and end it.
   bool may_control(uint32_t owner_uid) const { return is_operator || uid == owner_uid; }

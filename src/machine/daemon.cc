@@ -80,6 +80,18 @@ Result<void> Daemon::recover() {
   api_ = std::make_unique<ApiServer>(ApiServer::Parts{
       parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users, parts_.config,
       [this] { return may_submit(); }, [this] { return reload(); }, shares_.get(), observation_.get()});
+  // Without them nobody comes from outside; those on the machine itself need none.
+  if (auto tokens = TokenStore::open(parts_.config.state_dir)) {
+    tokens_ = std::make_unique<TokenStore>(std::move(*tokens));
+    api_->set_tokens(*tokens_);
+  } else {
+    log(LogLevel::error, "tokens_unreadable", {{"error", tokens.error()}});
+  }
+  if (parts_.hook_worker) {
+    hooks_ = std::make_unique<HookSet>(parts_.reactor, *engine_, parts_.config, parts_.hook_worker,
+                                       [this] { return api_->view_source(); });
+    api_->set_hooks(*hooks_);
+  }
   TRY(journal_->read_idempotency([&](IdempotencyKey key, JobId job) { api_->remember(key, job); }));
   return {};
 }
@@ -126,6 +138,7 @@ void Daemon::start(std::function<void()> ready) {
   engine_->add_observer(*sessions_);
   engine_->add_observer(*api_);
   engine_->add_observer(*snapshots_);
+  if (hooks_) hooks_->start(*journal_);
   // The boot is noted only after what it did to the tasks of the last one: a daemon that dies in between must
   // see the reboot again, or it would take what ran then for what never ran.
   runner_->on_reconciled([this] { journal_->append_note(kBootIdNote, parts_.boot_id); });

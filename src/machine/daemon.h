@@ -14,6 +14,7 @@
 #include "machine/api_server.h"
 #include "machine/engine.h"
 #include "machine/gpu_manager.h"
+#include "machine/hook_set.h"
 #include "machine/interactive_sessions.h"
 #include "machine/journal.h"
 #include "machine/members.h"
@@ -40,6 +41,8 @@ class Daemon {
     // Reads the configuration files again; for reload.
     std::function<Result<DaemonConfig>()> read_config;
     MemoryArbiter* arbiter = nullptr;  // null: parts of GPUs are not looked after
+    // For deliveries to hooks, one each; empty: hooks of the configuration are not told.
+    HookSet::MakeWorker hook_worker{};
   };
 
   // Opens the journal and restores from it.
@@ -85,6 +88,8 @@ class Daemon {
   std::unique_ptr<StrangerWatch> strangers_;
   std::unique_ptr<Observation> observation_;  // null: jobs are managed
   std::unique_ptr<ApiServer> api_;
+  std::unique_ptr<HookSet> hooks_;
+  std::unique_ptr<TokenStore> tokens_;
 };
 
 }  // namespace tranche::machine

@@ -49,6 +49,7 @@ api::SliceRow slice_row(const ViewSource& source, const JobRecord& job, const Ta
                         const Slice& slice) {
   api::SliceRow row;
   row.job = job.id;
+  row.display = job.display();
   row.user = job.spec->owner.user;
   row.kind = slice.kind;
   row.compute = slice.compute;

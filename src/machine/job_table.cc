@@ -3,6 +3,8 @@
 #include <set>
 #include <utility>
 
+#include "codec/sweep.h"
+
 namespace tranche::machine {
 namespace {
 
@@ -98,6 +100,8 @@ std::string extent_reason(const JobRecord& job, const scheduler::Scheduler& live
 }
 
 }  // namespace
+
+std::string JobRecord::element_name() const { return api::element_name(name, array_index); }
 
 std::string JobRecord::display() const {
   if (!array.is_set()) return std::to_string(id.value());

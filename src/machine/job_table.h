@@ -58,8 +58,8 @@ struct JobRecord {
   uint32_t array_index = 0;
   uint32_t array_count = 0;
   std::shared_ptr<const JobSpec> spec;  // one for a whole array
-  std::string name;
-  RequestPointer request;  // null once the job has ended, and until it is needed after a restart
+  std::string name;                     // as it is stored: see element_name()
+  RequestPointer request;               // null once the job has ended, and until it is needed after a restart
   JobState state = JobState::pending;
   uint32_t attempt = 1;
   Time submitted;
@@ -71,6 +71,8 @@ struct JobRecord {
   std::vector<StateChange> history;
   std::optional<JobFault> fault;  // the last one
 
+  // What it is called; of a sweep's element with its values.
+  std::string element_name() const;
   // "7" or "7_3".
   std::string display() const;
   // The task whose end is the job's: the first one that failed, else the first.

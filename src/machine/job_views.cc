@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/quantity_text.h"
+#include "codec/sweep.h"
 #include "machine/fences.h"
 #include "machine/launch_environment.h"
 #include "machine/shares.h"
@@ -107,7 +108,7 @@ void fill_summary(const ViewSource& source, const JobRecord& job, const Caller& 
   summary.job = job.id;
   if (job.array.is_set()) summary.array = api::ArrayElement{JobId(job.array.value()), job.array_index};
   summary.display = job.display();
-  if (caller.may_control(spec.owner.uid)) summary.name = job.name;
+  if (caller.may_control(spec.owner.uid)) summary.name = job.element_name();
   summary.user = spec.owner.user;
   summary.uid = spec.owner.uid;
   summary.queue = spec.queue;
@@ -155,6 +156,25 @@ api::TaskDetail task_detail(const ViewSource& source, const TaskEntry& task, boo
   return detail;
 }
 
+// What the job runs, for its owner and operators.
+void tell_request(const ViewSource& source, const JobRecord& job, const api::SubmitRequest& submitted,
+                  api::JobDetail& detail) {
+  const api::SubmitRequest request = api::element_request(submitted, job.array_index);
+  detail.argv =
+      request.script ? script_command("<script>", job.element_name(), request.script_args) : request.argv;
+  detail.directory = request.directory;
+  detail.snapshot_of = request.snapshot_of;
+  if (!submitted.sweep.empty()) detail.parameters = api::sweep_values(submitted.sweep, job.array_index);
+  if (!job.spec->interactive) {
+    detail.stdout_path = resolved_stdout(source, job, request);
+    const std::string error_path = resolved_stderr(source, job, request);
+    if (!error_path.empty()) detail.stderr_path = error_path;
+  }
+  std::vector<std::string> names;
+  for (const auto& variable : request.environment) names.push_back(variable.first);
+  detail.environment_names = std::move(names);
+}
+
 // What was last said of the number of tasks or GPUs of a job that runs and may have more or fewer.
 std::string reason_of_size(const JobRecord& job) {
   const bool runs = job.state == JobState::running || job.state == JobState::starting;
@@ -180,19 +200,7 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
   const bool may_control = caller.may_control(job.spec->owner.uid);
   api::JobDetail detail;
   fill_summary(source, job, caller, true, detail);
-  if (request != nullptr && may_control) {
-    detail.argv =
-        request->script ? script_command("<script>", job.name, request->script_args) : request->argv;
-    detail.directory = request->directory;
-    if (!job.spec->interactive) {
-      detail.stdout_path = resolved_stdout(source, job, *request);
-      const std::string error_path = resolved_stderr(source, job, *request);
-      if (!error_path.empty()) detail.stderr_path = error_path;
-    }
-    std::vector<std::string> names;
-    for (const auto& variable : request->environment) names.push_back(variable.first);
-    detail.environment_names = std::move(names);
-  }
+  if (request != nullptr && may_control) tell_request(source, job, *request, detail);
   for (const TaskEntry& task : job.tasks) detail.tasks.push_back(task_detail(source, task, may_control));
   detail.shares = share_rows(source, job);
   for (const StateChange& change : job.history) {
@@ -237,15 +245,15 @@ std::optional<Explanation> explain(const ViewSource& source, const JobRecord& jo
 std::string resolved_stdout(const ViewSource& source, const JobRecord& job,
                             const api::SubmitRequest& request) {
   const UserRecord* user = source.users.find(job.spec->owner.uid);
-  return stdout_path(
-      request, task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {}, request.directory));
+  return stdout_path(request,
+                     task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {}, request));
 }
 
 std::string resolved_stderr(const ViewSource& source, const JobRecord& job,
                             const api::SubmitRequest& request) {
   const UserRecord* user = source.users.find(job.spec->owner.uid);
-  return stderr_path(
-      request, task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {}, request.directory));
+  return stderr_path(request,
+                     task_facts(TaskKey{job.id, 0, job.attempt}, job, user, source.gpus, {}, request));
 }
 
 }  // namespace tranche::machine

@@ -139,6 +139,12 @@ std::vector<std::string> interpreter_words(const std::string& text) {
 
 }  // namespace
 
+bool is_reserved_variable(std::string_view name) {
+  constexpr std::string_view kOwn[] = {"USER", "LOGNAME", "HOME", "PWD"};
+  return is_dropped(name) || is_of_a_gang(name) ||
+         std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
+}
+
 std::vector<std::string> task_environment(const std::vector<std::pair<std::string, std::string>>& caller,
                                           const TaskFacts& facts) {
   std::map<std::string, std::string> variables;
@@ -160,7 +166,8 @@ std::vector<std::string> task_environment(const std::vector<std::pair<std::strin
   add_both(variables, "JOB_NAME", "JOB_NAME", facts.name);
   add_both(variables, "JOB_USER", "JOB_USER", facts.user);
   add_both(variables, "QUEUE", "JOB_PARTITION", facts.queue);
-  add_both(variables, "SUBMIT_DIR", "SUBMIT_DIR", facts.directory);
+  add_both(variables, "SUBMIT_DIR", "SUBMIT_DIR",
+           facts.submit_directory.empty() ? facts.directory : facts.submit_directory);
   add_both(variables, "RANK", "PROCID", std::to_string(facts.task.rank));
   add_both(variables, "TASKS", "NTASKS", std::to_string(facts.tasks));
   add_both(variables, "ATTEMPT", "RESTART_COUNT", std::to_string(facts.task.attempt - 1));

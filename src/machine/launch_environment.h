@@ -30,7 +30,8 @@ struct TaskFacts {
   std::string home;
   std::string shell;
   std::string node;
-  std::string directory;
+  std::string directory;         // where it runs
+  std::string submit_directory;  // from where it was submitted: the same, but for a snapshot
   MilliCpu cpu;
   MiB memory;
   Duration time_limit;
@@ -47,6 +48,9 @@ struct TaskFacts {
 // that its LOCAL_RANK is 0. Slurm's SLURM_LOCALID is the rank on the real machine, as Slurm has it.
 std::vector<std::string> task_environment(const std::vector<std::pair<std::string, std::string>>& caller,
                                           const TaskFacts& facts);
+
+// A variable that the task's own take the place of, or that is not passed on: nothing else may set it.
+bool is_reserved_variable(std::string_view name);
 
 // Replaces %j job, %A array's first job, %a array index, %x name, %u user, %N node, %t task rank, %% percent.
 // A slash in a job's name becomes "_", so that a name cannot lead elsewhere.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "codec/sweep.h"
 #include "machine/gang_ports.h"
 
 namespace tranche::machine {
@@ -13,13 +14,14 @@ constexpr const char* kDefaultArrayPattern = "tranche-%A_%a.out";
 std::string absolute(const std::string& pattern, const TaskFacts& facts) {
   const std::string expanded = expand_file_pattern(pattern, facts);
   if (expanded.empty() || expanded.front() == '/') return expanded;
-  return facts.directory + "/" + expanded;
+  return facts.submit_directory + "/" + expanded;
 }
 
 }  // namespace
 
 TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord* user,
-                     const GpuManager& gpus, const std::vector<Slice>& slices, const std::string& directory) {
+                     const GpuManager& gpus, const std::vector<Slice>& slices,
+                     const api::SubmitRequest& request) {
   TaskFacts facts;
   facts.task = task;
   facts.array = job.array;
@@ -38,7 +40,7 @@ TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord
   const GangPorts ports = gang_ports_of(job);
   facts.first_port = ports.first;
   facts.task_ports = ports.count > 1 ? static_cast<uint16_t>(ports.count - 1) : uint16_t{0};
-  facts.name = job.name;
+  facts.name = job.element_name();
   facts.queue = job.spec->queue;
   facts.user = job.spec->owner.user;
   facts.node = gpus.node_name();
@@ -46,7 +48,8 @@ TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord
     facts.home = user->home;
     facts.shell = user->shell;
   }
-  facts.directory = directory;
+  facts.directory = request.directory;
+  facts.submit_directory = request.snapshot_of.value_or(request.directory);
   facts.cpu = job.spec->task.cpu;
   facts.memory = job.spec->task.memory;
   facts.time_limit = job.spec->time_limit;
@@ -57,6 +60,11 @@ TaskFacts task_facts(const TaskKey& task, const JobRecord& job, const UserRecord
     }
   }
   return facts;
+}
+
+RequestPointer request_of_element(const RequestPointer& request, const JobRecord& job) {
+  if (request->sweep.empty()) return request;
+  return std::make_shared<const api::SubmitRequest>(api::element_request(*request, job.array_index));
 }
 
 std::string stdout_path(const api::SubmitRequest& request, const TaskFacts& facts) {

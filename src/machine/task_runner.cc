@@ -126,14 +126,15 @@ void TaskRunner::send_start_with(const TaskKey& task, const RequestPointer& requ
 }
 
 Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
-                                         const RequestPointer& request) {
+                                         const RequestPointer& submitted) {
   const JobRecord* job = parts_.engine.jobs().find(task.job);
+  const RequestPointer request = request_of_element(submitted, *job);
   const JobSpec& spec = *job->spec;
   const UserRecord* user = parts_.users.find(spec.owner.uid);
   if (user == nullptr) {
     return fail(ErrorCode::not_found, "the user " + spec.owner.user + " does not exist any more");
   }
-  TaskFacts facts = task_facts(task, *job, user, parts_.gpus, live.slices, request->directory);
+  TaskFacts facts = task_facts(task, *job, user, parts_.gpus, live.slices, *request);
   if (spec.elastic) facts.members_file = members_file(parts_.run_dir, task.job);
   LaunchPlan plan;
   plan.task = task;
@@ -143,7 +144,7 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
   plan.stdout_path = stdout_path(*request, facts);
   plan.stderr_path = stderr_path(*request, facts);
   plan.arguments =
-      request->script ? script_command(*request->script, job->name, request->script_args) : request->argv;
+      request->script ? script_command(*request->script, facts.name, request->script_args) : request->argv;
   plan.environment = task_environment(request->environment, facts);
   plan.umask = request->umask.value_or(022);
   plan.cpu = std::max(spec.task.cpu, MilliCpu(1000));  // the weight; what was not asked for counts as one

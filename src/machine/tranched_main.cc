@@ -100,11 +100,53 @@ std::unique_ptr<Worker> journal_thread(Reactor& reactor) {
   return std::make_unique<WorkerThread>(reactor, std::move(options));
 }
 
+// A receiver that hangs holds up its own notices only.
+std::unique_ptr<Worker> hook_thread(Reactor& reactor, const std::string& name) {
+  WorkerThread::Options options;
+  options.name = name.substr(0, 15);
+  options.queue_capacity = 16;
+  options.group_size_max = 1;
+  return std::make_unique<WorkerThread>(reactor, std::move(options));
+}
+
 // GPU nodes that are block devices are the emulator's: NVIDIA's driver makes character devices only.
 bool has_emulated_nodes(const DaemonConfig& config) {
   if (config.emulated != EmulatedNodes::automatic) return config.emulated == EmulatedNodes::yes;
   struct stat node {};
   return ::stat("/dev/nvidiactl", &node) == 0 && S_ISBLK(node.st_mode);
+}
+
+// The API on TCP; null if it is not asked for. Trouble with it must not keep those on the machine out.
+std::unique_ptr<HttpServer> open_to_network(Reactor& reactor, const ListenConfig& config, ApiServer& api) {
+  if (config.listen.empty()) return nullptr;
+  const auto opened = [&]() -> Result<std::unique_ptr<HttpServer>> {
+    constexpr size_t kPemBytesMax = size_t{1} << 20;
+    constexpr Duration kPatience = 10 * kSecond;
+    struct stat key_file {};
+    if (::stat(config.key.c_str(), &key_file) == 0 && (key_file.st_mode & 007) != 0) {
+      return fail(ErrorCode::denied,
+                  "everybody may use the key " + config.key + ": chmod 640 it, and replace it");
+    }
+    HttpServer::Options options;
+    TRY_ASSIGN(options.tls_certificate, read_file(config.certificate, kPemBytesMax));
+    TRY_ASSIGN(options.tls_key, read_file(config.key, kPemBytesMax));
+    options.connections_max = config.connections_max;
+    options.connections_per_uid_max = config.connections_per_address_max;
+    options.request_timeout = kPatience;  // the handshake is within it
+    const auto handle = [&api](HttpRequest request, Responder responder) {
+      api.handle(std::move(request), std::move(responder));
+    };
+    TRY_ASSIGN(std::unique_ptr<HttpServer> server, HttpServer::create(reactor, handle, std::move(options)));
+    TRY(server->listen_tls(config.listen));
+    return server;
+  };
+  auto server = opened();
+  if (!server) {
+    log(LogLevel::error, "network_closed", {{"listen", config.listen}, {"error", server.error()}});
+    return nullptr;
+  }
+  log(LogLevel::info, "network_open", {{"listen", config.listen}});
+  return std::move(*server);
 }
 
 Result<void> serve(const Arguments& arguments) {
@@ -127,7 +169,8 @@ Result<void> serve(const Arguments& arguments) {
   const std::string config_path = arguments.config;
   TRY_ASSIGN(const std::unique_ptr<Daemon> daemon,
              Daemon::create({*reactor, gpus, tasks, users, config, std::move(boot), journal_thread(*reactor),
-                             [config_path] { return read_config(config_path); }, &arbiter}));
+                             [config_path] { return read_config(config_path); }, &arbiter,
+                             [&reactor](const std::string& name) { return hook_thread(*reactor, name); }}));
   TRY_ASSIGN(const std::unique_ptr<HttpServer> server, HttpServer::create(
                                                            *reactor,
                                                            [&](HttpRequest request, Responder responder) {
@@ -143,12 +186,14 @@ Result<void> serve(const Arguments& arguments) {
     if (!summary) log(LogLevel::error, "reload_refused", {{"error", summary.error()}});
   });
 
+  std::unique_ptr<HttpServer> network;
   Result<void> listening;
   daemon->start([&] {
     std::vector<UniqueFd> inherited = inherited_sockets();
     listening = inherited.empty() ? server->listen_unix_path(config.socket_path(), 0666)
                                   : server->listen_inherited(std::move(inherited.front()));
     if (!listening) return reactor->stop();
+    network = open_to_network(*reactor, config.api, daemon->api());
     log(LogLevel::info, "ready", {{"socket", config.socket_path()}, {"version", TRANCHE_VERSION}});
     notify_ready();
     if (arguments.ready_fd >= 0) {

@@ -3,6 +3,7 @@
 #include <grp.h>
 #include <pwd.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace tranche::machine {
@@ -19,6 +20,19 @@ std::optional<uint32_t> look_up_group(const std::string& name) {
     return std::nullopt;
   }
   return found->gr_gid;
+}
+
+std::vector<uint32_t> look_up_groups(const UserRecord& user) {
+  constexpr size_t kGroupsMax = 65536;  // NGROUPS_MAX of Linux
+  std::vector<gid_t> groups(64);
+  int count = static_cast<int>(groups.size());
+  while (::getgrouplist(user.name.c_str(), user.gid, groups.data(), &count) < 0) {
+    const auto wanted = static_cast<size_t>(std::max(count, 0));
+    if (wanted > kGroupsMax || wanted <= groups.size()) return {user.gid};
+    groups.resize(wanted);
+  }
+  groups.resize(static_cast<size_t>(count));
+  return {groups.begin(), groups.end()};
 }
 
 }  // namespace
@@ -38,6 +52,24 @@ const UserRecord* UserDirectory::find(uint32_t uid) {
 std::string UserDirectory::name(uint32_t uid) {
   const UserRecord* user = find(uid);
   return user == nullptr ? std::to_string(uid) : user->name;
+}
+
+std::vector<uint32_t> UserDirectory::groups(uint32_t uid) {
+  const UserRecord* user = find(uid);
+  if (user == nullptr) return {};
+  auto& remembered = users_.find(uid)->second.groups;
+  if (!remembered) remembered = look_up_groups(*user);
+  return *remembered;
+}
+
+std::optional<uint32_t> UserDirectory::uid_of(const std::string& name) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::vector<char> buffer(1 << 14);
+  if (::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) {
+    return std::nullopt;
+  }
+  return found->pw_uid;
 }
 
 bool UserDirectory::is_group(const std::string& group, uint32_t gid) {

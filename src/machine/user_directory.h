@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 
@@ -26,6 +27,9 @@ class UserDirectory {
   const UserRecord* find(uint32_t uid);
   // The name, or the number as text.
   std::string name(uint32_t uid);
+  // All groups that the user is a member of; empty if there is no such user.
+  std::vector<uint32_t> groups(uint32_t uid);
+  std::optional<uint32_t> uid_of(const std::string& name);
   // Whether a group of that name exists and has this gid.
   bool is_group(const std::string& group, uint32_t gid);
 
@@ -37,6 +41,7 @@ class UserDirectory {
   struct Remembered {
     std::optional<UserRecord> record;
     Duration until;
+    std::optional<std::vector<uint32_t>> groups{};  // once somebody asked
   };
   const Clock& clock_;
   std::map<uint32_t, Remembered> users_;

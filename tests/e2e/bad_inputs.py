@@ -69,10 +69,16 @@ SUBMIT_REFUSED = [
     (["--gpu-memm", "1G"], 2, ["--gpu-mem"]),
     (["--hold=maybe"], 2, ["--hold"]),
     (["-G"], 2, ["value"]),
+    (["--sweep", "lr"], 2, ["NAME=VALUE"]),
+    (["--sweep", "lr=1,2", "-a", "1-2"], 2, ["contradict"]),
+    (["--sweep", "a=1..1000 b=1..1000"], 2, ["100000"]),
+    (["--sweep", "PATH=/x HOME=/y"], 2, ["HOME", "otherwise"]),
+    (["--notify", "mail:maybe"], 2, ["started, ended and failed"]),
+    (["--notify", "mail"], 2, ["nobody is called mail", "no hook and no mail"]),
 ]
 
 NOT_YET = [["--mig", "2g.20gb"], ["--turns", "1s"], ["--image", "x.sif"], ["--reservation", "1"],
-           ["--snapshot"], ["--deadline", "08:30"], ["--notify", "mail:end"], ["-A", "x"]]
+           ["--deadline", "08:30"], ["-A", "x"]]
 
 # (arguments of `tranche`, exit code, words)
 VERBS_REFUSED = [
