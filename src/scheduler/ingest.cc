@@ -299,6 +299,7 @@ void State::task_start_failed(const TaskStartFailed& event) {
   // It never ran, so no GPU can hold memory of it.
   release_host(event.task);
   release_slices(event.task, std::nullopt);
+  step_again(*find(event.task.job));
   attention.insert(event.task.job);
 }
 
