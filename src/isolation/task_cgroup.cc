@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <charconv>
 
+#include "isolation/cpu_weights.h"
+
 namespace tranche::isolation {
 namespace {
 
@@ -177,8 +179,8 @@ Outcome<void> TaskCgroup::set_cpu(const TaskLimits& limits) const {
                          limits.cpu_limit_milli == 0 ? "-1" : std::to_string(quota));
   }
   if (!tree_->has_unified_controllers()) return {};
-  const uint64_t weight = std::clamp<uint64_t>(limits.cpu_milli / 10, 1, 10'000);
-  TRY(write_text_at(unified(), "cpu.weight", std::to_string(weight)));
+  TRY(write_text_at(unified(), "cpu.weight", std::to_string(cpu_weight(limits.cpu_milli))));
+  weigh_levels(*tree_, uid_, key_.job);
   return write_text_at(
       unified(), "cpu.max",
       (limits.cpu_limit_milli == 0 ? "max" : std::to_string(quota)) + " " + std::to_string(kPeriodUs));
@@ -302,6 +304,7 @@ Outcome<void> TaskCgroup::remove(const CgroupTree& tree, uint32_t uid, const wir
   if (!removed) return removed;
   ::unlinkat(tree.unified(), name.substr(0, name.rfind('/')).c_str(), AT_REMOVEDIR);
   ::unlinkat(tree.unified(), name.substr(0, name.find('/')).c_str(), AT_REMOVEDIR);
+  weigh_levels(tree, uid, key.job);
   return {};
 }
 

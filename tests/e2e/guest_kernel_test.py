@@ -58,8 +58,16 @@ class GuestKernel(scenario.Scenario):
         self.assertEqual(done["state"], "out_of_memory", done)
 
     def test_limits_are_on_the_tasks_own_cgroup(self):
-        _, folder = self.running(["--mem", "64M", "-o", "/dev/null"], "sleep 600")
+        _, folder = self.running(["--mem", "64M", "-c", "1", "-o", "/dev/null"], "sleep 600")
         self.assertEqual(int(read(folder + "/memory.max")), 64 << 20)
+        user = os.path.dirname(os.path.dirname(folder))
+        weights = [int(read(level + "/cpu.weight")) for level in (folder, os.path.dirname(folder), user)]
+        self.assertEqual(weights, [20, 20, 20], "a core each: the task, its job, its user")
+        with self.subTest("what another job asks for is its user's weight too"):
+            other, _ = self.running(["-c", "0.5", "-o", "/dev/null"], "sleep 600")
+            self.assertEqual(int(read(user + "/cpu.weight")), 30)
+            self.end(other)
+            wait_until(lambda: int(read(user + "/cpu.weight")) == 20, 60, "its weight gone with it")
         self.assertGreater(int(read(folder + "/pids.max")), 0)
         self.assertEqual(read(folder + "/memory.swap.max").strip() if os.path.exists(folder + "/memory.swap.max")
                          else "0", "0", "what is over the limit does not go to swap")
@@ -74,7 +82,9 @@ class GuestKernel(scenario.Scenario):
         gone = lambda: [after - first for after, first in zip(used(), before)]
         wait_until(lambda: sum(gone()) > 20_000_000, 600, "20 s of processor time")
         # Both want all of it: 4 to 1 by weight.
-        self.assertGreater(gone()[0], 2 * gone()[1])
+        shown = [(read(f"{level}/cpu.weight").strip(), level) for _, folder in (heavy, light)
+                 for level in (folder, os.path.dirname(folder), os.path.dirname(os.path.dirname(folder)))]
+        self.assertGreater(gone()[0], 2 * gone()[1], shown)
         with open(f"{SHARED}/busy/stop", "w", encoding="ascii"):
             pass
         for job, _ in (heavy, light):
@@ -88,7 +98,7 @@ class GuestKernel(scenario.Scenario):
         self.assertLess(int(read(f"{SHARED}/processes.out")), 5000)
 
     def test_a_job_opens_its_own_gpu_alone(self):
-        text = ("for node in 0 1; do if : </dev/nvidia$node; then echo $node; fi; done 2>/dev/null; "
+        text = ("for node in 0 1; do if (: </dev/nvidia$node); then echo $node; fi; done 2>/dev/null; "
                 "echo has $TRANCHE_JOB_GPUS")
         job = self.server.submit("alice", ["-G", "1", "-o", f"{SHARED}/nodes.out"], ["sh", "-c", text])
         self.assertEqual(self.server.wait(job, timeout=300)[0]["state"], "completed")
