@@ -232,9 +232,9 @@ void place_fractions(const Shape& shape, TypeIndex type, NodeIndex node, const L
 }  // namespace
 
 uint64_t Shape::hash() const {
-  uint64_t hash =
-      mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 | uint64_t{share_with_others} << 40 |
-               uint64_t{spread_nodes} << 41 | uint64_t{spread_gpus} << 42 | uint64_t{some_gpus_for_all} << 43);
+  uint64_t hash = mix_bits(gpu_count | uint64_t{static_cast<unsigned>(kind)} << 32 |
+                           uint64_t{share_with_others} << 40 | uint64_t{spread_nodes} << 41 |
+                           uint64_t{spread_gpus} << 42 | uint64_t{some_gpus_for_all} << 43);
   for (const int64_t value :
        {compute, memory, cpu, host_memory, int64_t{tasks_min}, int64_t{tasks_max}, int64_t{uid},
         static_cast<int64_t>(structure), int64_t{gpu_count_max} << 8 | static_cast<int64_t>(topology)}) {

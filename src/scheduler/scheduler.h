@@ -63,8 +63,8 @@ class Scheduler {
   // it appends JobSubmitted; step() assumes a checked job.
   Result<void> check(const JobSpec& spec, const ArraySpec& array) const;
 
-  // Whether the job may have so much of each of its GPUs' memory, and up to `limit` while it is free (zero: not
-  // beyond): now, if it runs. The daemon asks before it appends JobUpdated.
+  // Whether the job may have so much of each of its GPUs' memory, and up to `limit` while it is free (zero:
+  // not beyond): now, if it runs. The daemon asks before it appends JobUpdated.
   Result<void> check_gpu_memory(JobId job, MiB memory, MiB limit) const;
 
   // Takes the event in and decides. Decisions are complete: the caller carries out all of them.

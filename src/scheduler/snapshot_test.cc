@@ -52,7 +52,8 @@ TEST(Snapshot, ItsFormatIsTheOneThatItsNumberSays) {
   // kSnapshotFormat; snapshots of the former format are then passed over, and the journal is replayed.
   EXPECT_EQ(kSnapshotFormat, 2U);
   EXPECT_EQ(bytes.size(), 1164U);
-  EXPECT_EQ(checksum(bytes), 558161692U);
+  // Without its own checksum at the end: with it, this figure would be the same for all bytes.
+  EXPECT_EQ(checksum(std::string_view(bytes).substr(0, bytes.size() - sizeof(uint32_t))), 2322979476U);
 }
 
 TEST(Snapshot, DamageOfAnyByteIsSeen) {
