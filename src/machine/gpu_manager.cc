@@ -55,6 +55,13 @@ GpuManager::GpuManager(Parts parts)
   host_.on_reading([this](uint32_t index) { reading_arrived(index); });
 }
 
+GpuManager::~GpuManager() {
+  host_.on_health({});
+  host_.on_xid({});
+  host_.on_inventory({});
+  host_.on_reading({});
+}
+
 std::optional<scheduler::GpuView> GpuManager::view_of(GpuId id) const {
   for (const auto& view : engine_.scheduler().gpus()) {
     if (view.gpu->id == id) return view;

@@ -35,6 +35,9 @@ class GpuManager {
   };
   // All that is referred to outlives this.
   explicit GpuManager(Parts parts);
+  ~GpuManager();  // the host tells nobody any more
+  GpuManager(const GpuManager&) = delete;
+  GpuManager& operator=(const GpuManager&) = delete;
 
   // Asks the inventory and records what differs from the log; `done` once, also when there is no driver (the
   // machine then runs jobs without GPUs, and the inventory is asked again every minute).

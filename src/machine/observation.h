@@ -38,7 +38,7 @@ class Observation {
     UserDirectory& users;
     Duration interval;  // between looks
   };
-  explicit Observation(Parts parts) : parts_(std::move(parts)) {}
+  explicit Observation(Parts parts) : parts_(parts) {}
 
   // What earlier runs have added up; before the loop runs. Errors: corrupt.
   Result<void> load();

@@ -241,5 +241,5 @@ CONFIGS_REFUSED = [
     ("[class.fast]\npriority = 5\n", 1, ["fast"]),
     ('[class.training]\ntime_limit = "8d"\ntime_limit_max = "1d"\n', 2, ["time_limit_max"]),
     ("[policy]\njobs_per_user_max = 0\n", 2, ["jobs_per_user_max"]),
-    ('[daemon]\nlisten = "0.0.0.0:80"\n', 2, ["not available yet"]),
+    ('[daemon]\nlisten = "0.0.0.0:80"\n', 2, ['"listen" is not known']),
 ]
