@@ -279,10 +279,14 @@ std::optional<Reservation>& Promises::slot(TypeIndex type) {
   return type == kNoType ? memory_->slots.back() : memory_->slots[type];
 }
 
+void Promises::know_reservations() {
+  if (!memory_->is_worked_out) work_out();
+}
+
 // All types at once, in one order: what one finds depends on what those before it have found, and who has
 // come further finds first.
 const Reservation* Promises::reservation(TypeIndex type) {
-  if (!memory_->is_worked_out) work_out();
+  know_reservations();
   const auto& found = slot(type);
   return found ? &*found : nullptr;
 }

@@ -81,6 +81,8 @@ class Promises {
   // Of the type (kNoType: for tasks without GPUs); null: none. All are worked out when one is first asked
   // for.
   const Reservation* reservation(TypeIndex type);
+  // Works them out if they are not: before a start, so that they are those of the moment before it.
+  void know_reservations();
   // Works out all of them in `memory` from now on, unless what stands there still holds. Returns the nodes on
   // which somebody may find room that was promised to others before: none if it holds; unset if nothing was
   // known. To be asked before anything is started; not where something is promised to claims.

@@ -125,8 +125,14 @@ std::optional<Turn> Order::own_group(QueueIndex queue) {
   };
   // Shortest first is for those who pass: whoever came first starts first if there is room.
   if (!at.heads_by_arrival.empty() && !past_first_.contains(queue)) {
-    const GroupId first = at.heads_by_arrival.begin()->second;
-    if (is_startable(first)) return Turn{queue, first, true};
+    const auto& [key, first] = *at.heads_by_arrival.begin();
+    // It is also the first to take from others: were it passed over because it is known to find no room, a
+    // shorter one would take what after a restart, which knows nothing, this one takes.
+    const bool is_due = visits && first_visited_[queue] != key.job;
+    if (is_startable(first) || is_due) {
+      first_visited_[queue] = key.job;
+      return Turn{queue, first, true};
+    }
     past_first_.insert(queue);
   }
   auto next = at.heads.begin();

@@ -72,6 +72,7 @@ class Order {
   // Of queues whose groups are all to be visited: how far this has come. `at_or_below` counts such queues.
   std::map<QueueIndex, std::optional<HeadKey>> visiting_;
   std::map<QueueIndex, uint32_t> at_or_below_;
+  std::map<QueueIndex, JobId> first_visited_;  // the last one that had its turn because it came first
   std::set<QueueIndex> past_first_;  // the one that came first waits, so the shortest of the others are next
 };
 

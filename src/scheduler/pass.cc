@@ -160,7 +160,6 @@ void Pass::find_takers(Order& order) {
   QueueTree& queues = state_.queues;
   const auto look = [&](QueueIndex index) {
     const Queue& queue = queues.at(index);
-    bool takes = false;
     bool finds_any = false;
     std::vector<MilliGpu> seen;  // claims of as many GPUs have the same answer
     for (const auto& [key, group] : queue.heads) {
@@ -169,13 +168,13 @@ void Pass::find_takers(Order& order) {
       if (!is_lower && std::find(seen.begin(), seen.end(), claim.charge()) != seen.end()) continue;
       if (!claim.claims_host()) seen.push_back(claim.charge());
       if (!claim.any()) continue;
-      takes = true;
       const Giving giving = claim.giving();
       finds_any = is_lower || giving.now || giving.later.is_set();
       if (finds_any) break;
     }
-    if (takes) takers_.insert(index);
-    if (finds_any) order.visit_all(index);
+    if (!finds_any) return;
+    takers_.insert(index);
+    order.visit_all(index);
   };
   const BitSet& inverted = queues.inverted();
   for (uint32_t at = inverted.next(0); at != BitSet::kNone; at = inverted.next(at + 1)) look(at);
@@ -307,6 +306,9 @@ Pass::Outcome Pass::try_job(const Job& job, GroupId group, bool passes_reservati
   Layers layers = base;
   bool is_kept_out = false;
   bound_keeps_ = false;
+  // Also for whoever passes them: otherwise it would hang on who else was tried before, and so on what is
+  // known about room, whether they are worked out with the job among those that wait or among those that run.
+  promises_.know_reservations();
   if (!passes_reservations) {
     const Time end = State::latest_end(*job.spec, state_.now);
     promises_.add_reservations(record, job, end, layers);

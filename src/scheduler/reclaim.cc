@@ -599,7 +599,14 @@ class VictimSearch {
     return all;
   }
 
-  Eviction concluded(const std::vector<Victim>& chosen, const View& room) {
+  std::optional<Eviction> concluded(const std::vector<Victim>& chosen, const View& room) {
+    if (chosen.empty()) {
+      // A step may find a place beside a victim that it did not find before, since where it looks first hangs
+      // on what was looked at. A plan for which nobody goes is no claim: nothing would stand for it after
+      // this walk, and until then it would keep others out.
+      removed_.clear();
+      return std::nullopt;
+    }
     if (taking_ == Taking::reclaim) assert_progress(chosen);
     auto plan = place(room);
     removed_.clear();

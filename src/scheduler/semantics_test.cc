@@ -2,6 +2,8 @@
 // processors, strategies, delays and graces, parts of jobs, elastic jobs, topology, moves.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "scheduler/fairness.h"
 #include "scheduler/test_world.h"
 
@@ -180,6 +182,18 @@ TEST(PreemptionDelay, TakesNothingBeforeAndAllAfter) {
   ASSERT_EQ(world.last<WakeAt>().size(), 1u);
   world.tick_at(world.last<WakeAt>().front().time);
   EXPECT_EQ(world.last<Stop>().size(), 1u);
+}
+
+// Nobody would be looked at when the timer rings, and after a restart nobody would know of it.
+TEST(PreemptionDelay, SetsNoTimerWhereNobodyHasToGive) {
+  World world(quiet());
+  world.add_node(2);
+  world.run(world.submit({.user = "bob", .queue = "bio", .gpus = 2, .preemptible = false}));
+  JobSpec spec = spec_of({});
+  spec.preemption_delay = kMinute;
+  submit(world, spec, 2);
+  EXPECT_FALSE(world.started(JobId(2)));
+  EXPECT_TRUE(world.last<WakeAt>().empty());
 }
 
 TEST(GangGrace, OthersGoOnForThatLong) {
@@ -428,6 +442,39 @@ TEST(ShortestFirst, OrdersThoseWhoPassAndNobodyElse) {
     EXPECT_EQ(world.started(quick), shortest);
     EXPECT_EQ(world.started(slow), !shortest);
   }
+}
+
+// Whoever came first takes first, whether it is known to find no room or, as after a restart, has to be
+// tried.
+TEST(ShortestFirst, TheFirstOfTheQueueTakesFirst) {
+  Policy policy = quiet();
+  policy.backfill_order = BackfillOrder::shortest;
+  policy.minimum_runtime = 10 * kMinute;
+  World world(policy);
+  world.add_node(2);
+  const auto submit_for = [&](const std::string& user, uint64_t id) {
+    JobSpec spec = spec_of({.user = user});
+    spec.queue = "default/all";
+    return submit(world, spec, id);
+  };
+  // What is expected of the two.
+  for (const auto& [user, id, minutes] : {std::tuple("slow", 1, 50), std::tuple("quick", 2, 1)}) {
+    const JobId job = submit_for(user, static_cast<uint64_t>(id));
+    world.run(job);
+    world.tick_at(world.now() + minutes * kMinute);
+    world.finish(job);
+  }
+  JobSpec other = spec_of({.user = "bob", .queue = "bio"});
+  for (const uint64_t id : {3u, 4u}) world.run(submit(world, other, id));
+  const JobId slow = submit_for("slow", 5);
+  const JobId quick = submit_for("quick", 6);
+  EXPECT_FALSE(world.started(slow) || world.started(quick));
+  Scheduler restarted;
+  for (const auto& [event, decisions] : world.log) restarted.restore(event, decisions);
+  world.tick_at(world.now() + 15 * kMinute);
+  ASSERT_EQ(world.last<Stop>().size(), 1u);
+  EXPECT_EQ(world.last<Stop>().front().beneficiary, slow);
+  EXPECT_EQ(restarted.step(world.log.back().first), world.log.back().second);
 }
 
 TEST(OnlyAction, ReclaimStartsNobodyThatNeedsNoVictim) {

@@ -33,6 +33,11 @@ void drop_head(Queue& queue, const Group& group) {
   if (group.key.expected > 0) queue.heads_by_arrival.erase(by_arrival(group));
 }
 
+// Whether it stands in ShapeRecord::by_age.
+bool waits_for_room(const Group& group) {
+  return group.parked == Parked::no || group.parked == Parked::kept_out;
+}
+
 Gate gate_of(const Shape& shape) {
   return {shape.cpu, shape.host_memory, shape.compute, shape.gpu_count, shape.kind == SliceKind::whole};
 }
@@ -237,10 +242,10 @@ void Waiting::take_job(Group& group, GroupId id, JobId job, QueueTree& queues) {
 void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {
   if (group.parked == Parked::no) {
     queues.hide_class(group.key.queue, group.job_class);
-    remove_age(group.key.shape, group.age);
   } else {
     parked_.erase(parking(group, id));
   }
+  if (waits_for_room(group)) remove_age(group.key.shape, group.age);
   group_index_.erase(group.key);
   ShapeRecord& shape = shapes_[group.key.shape];
   if (--classes_[group.job_class].groups == 0) {
@@ -256,7 +261,7 @@ void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {
 
 void Waiting::set_age(Group& group, const AgeKey& age) {
   if (group.age == age) return;
-  if (group.parked == Parked::no) {
+  if (waits_for_room(group)) {
     remove_age(group.key.shape, group.age);
     add_age(group.key.shape, age);
   }
@@ -299,7 +304,7 @@ void Waiting::park(GroupId id, Parked why, QueueIndex bound, QueueTree& queues) 
   group.parked = why;
   group.parked_at = bound;
   queues.hide_class(group.key.queue, group.job_class);
-  remove_age(group.key.shape, group.age);
+  if (!waits_for_room(group)) remove_age(group.key.shape, group.age);
   parked_.insert(parking(group, id));
 }
 

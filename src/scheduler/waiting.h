@@ -114,7 +114,8 @@ struct ShapeRecord {
   std::shared_ptr<const TaskStep> step;   // of a job that is placed by it
   uint64_t machine_version = UINT64_MAX;  // that the two are of
   mutable ScoreCache cache;
-  // Groups that are not parked, the one that has waited longest first (backfill.h).
+  // Groups that wait for room, the one that has waited longest first (backfill.h): those that are not parked,
+  // or parked because they found none. Who was tried hangs on what is known, and who waits for room does not.
   std::set<AgeKey> by_age;
   int64_t held_from = INT64_MAX;  // a reservation has closed the classes that hold what they get so long
   AgeKey held_age;                // of those that have come further than this, nothing is known
