@@ -105,7 +105,9 @@ bool eventually(const std::function<bool()>& condition) {
 
 bool process_exists(int pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  // Not by iterators of the buffer: they throw where the process goes between opening and reading.
+  std::string text;
+  std::getline(stat, text, '\0');
   const size_t close = text.rfind(')');
   return close != std::string::npos && close + 2 < text.size() && text[close + 2] != 'Z' &&
          text[close + 2] != 'X';
