@@ -184,11 +184,9 @@ void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason, bo
 }
 
 void TaskRunner::try_go(const TaskKey& task, Live& live) {
-  // The root side keeps the word for a task that is still being prepared; whoever shares a GPU is looked at
-  // when it is ready.
-  const bool shares = std::any_of(live.slices.begin(), live.slices.end(),
-                                  [](const Slice& slice) { return slice.kind == SliceKind::fraction; });
-  if (!live.prepared && (shares || !live.sent)) return;
+  // A shepherd would keep the word for a task that it still prepares. But should it die then, the task goes
+  // with it, and its record says that it ran: so not before it is prepared.
+  if (!live.prepared) return;
   if (!live.durable || live.went || live.stopping) return;
   if (!live.may_go) live.may_go = parts_.shares == nullptr || parts_.shares->may_go(task, live.slices);
   if (!live.may_go) return;

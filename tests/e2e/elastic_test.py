@@ -136,7 +136,8 @@ class Elastic(scenario.Scenario):
         self.touch(folder + "/gate")
         done = self.server.wait(job)[0]
         self.assertEqual(done["state"], "completed", done)
-        self.assertEqual([line for line in self.lines(f"{folder}/task-0") if "attempt" in line], ["attempt 1"])
+        attempts = [line for line in self.lines(f"{folder}/task-0") if "attempt" in line]
+        self.assertEqual(len(attempts), 1, "it ran once; an attempt before, whose port was taken, never ran")
         self.assertFalse(os.path.exists(f"/run/tranche/members/{job}"))
 
     def test_environment_of_elastic_tasks(self):
