@@ -181,38 +181,6 @@ TEST_F(LauncherTest, KillBeforeGoNeverExecutes) {
   EXPECT_NE(::access((folder() + "/ran").c_str(), F_OK), 0);
 }
 
-// The word may come before the task is ready for it: at once behind the Start, as a daemon sends it whose
-// journal is quicker than the preparing.
-TEST_F(LauncherTest, AGoThatComesEarlyIsKept) {
-  start_launcher();
-  for (uint64_t job = 1; job <= 20; ++job) {
-    const auto request = start_request(job, kAlice);
-    BlockSpec block = shell("echo ran");
-    block.output = folder() + "/out" + std::to_string(job);
-    EXPECT_EQ(daemon().start(request, block).status, 0);
-    int32_t status = daemon().ask(LauncherKind::go, request.key).status;
-    // The shepherd may not even have its cgroup yet.
-    while (status == EAGAIN || status == EOWNERDEAD)
-      EXPECT_NE(daemon().ask(LauncherKind::go, request.key).status, 0) << "it is obeyed once";
-    const auto exited = daemon().wait_for(LauncherKind::exited, request.key).as<wire::ExitedEvent>();
-    EXPECT_EQ(exited.end.exit_code, 0);
-    (void)daemon().wait_for(LauncherKind::tasks_gone, request.key);
-    EXPECT_EQ(content(block.output), "ran\n");
-  }
-}
-
-TEST_F(LauncherTest, AnEarlyGoDoesNotHideWhyATaskCouldNotStart) {
-  start_launcher();
-  const auto request = start_request(1, kAlice);
-  BlockSpec block = shell("echo ran");
-  block.directory = "/nowhere/at/all";
-  EXPECT_EQ(daemon().start(request, block).status, 0);
-  (void)daemon().ask(LauncherKind::go, request.key);  // too late, if it has failed already
-  const auto failed = daemon().wait_for(LauncherKind::start_failed, request.key).as<wire::StartFailedEvent>();
-  EXPECT_EQ(failed.stage, as_number(StartStage::directory));
-  (void)daemon().wait_for(LauncherKind::tasks_gone, request.key);
-}
-
 TEST_F(LauncherTest, AnAttemptRunsAtMostOnce) {
   start_launcher();
   const auto request = start_request(1, kAlice);

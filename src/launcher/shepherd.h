@@ -99,7 +99,6 @@ class Shepherd {
   wire::ExitCause ending_ = wire::ExitCause::none;  // why we end it
   bool main_reaped_ = true;                         // no child yet, or waited for
   bool usage_is_final_ = false;                     // it was read when no process was left
-  bool is_ready_ = false;                           // the child waits for the word, or found it there
   bool go_given_ = false;
   bool client_done_ = true;
   bool cgroup_removed_ = true;

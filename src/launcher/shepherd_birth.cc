@@ -92,10 +92,7 @@ void Shepherd::prepare() {
 
 bool Shepherd::on_birth_channel() {
   BirthReport report{};
-  ssize_t count = ::recv(birth_channel_.get(), &report, sizeof report, MSG_DONTWAIT);
-  // Whoever gives up with the word unread makes this error of it, which stands before its own last word.
-  if (count < 0 && errno == ECONNRESET)
-    count = ::recv(birth_channel_.get(), &report, sizeof report, MSG_DONTWAIT);
+  const ssize_t count = ::recv(birth_channel_.get(), &report, sizeof report, MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (count == static_cast<ssize_t>(sizeof report) && report.stage == 0) {
     on_prepared();
@@ -106,7 +103,7 @@ bool Shepherd::on_birth_channel() {
   if (count == static_cast<ssize_t>(sizeof report)) {
     report.text[sizeof report.text - 1] = '\0';
     fail_start(static_cast<StartStage>(report.stage), {report.error, report.text});
-  } else if (go_given_ && is_ready_) {
+  } else if (go_given_) {
     on_started();
   } else if (ending_ != wire::ExitCause::none) {
     fail_start(StartStage::cancelled, {ECANCELED, "cancelled before it started"});
@@ -120,8 +117,6 @@ bool Shepherd::on_birth_channel() {
 
 void Shepherd::on_prepared() {
   if (has_ended()) return;
-  is_ready_ = true;
-  if (go_given_) return;
   record_.task_start_ticks = process_start_ticks(record_.task_pid);
   record_.state = static_cast<uint32_t>(TaskState::prepared);
   write_record();

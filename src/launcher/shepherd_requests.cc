@@ -64,21 +64,16 @@ void Shepherd::on_packet(Packet& packet) {
 
 void Shepherd::on_go(uint64_t id) {
   if (go_given_) return reply(id, EALREADY, "this attempt has been told to go before");
-  // The word may come while the task still prepares itself: it finds it when it is ready, and nobody has to
-  // be told and asked in between. Not with a part of a GPU, whose arbiter hears of the task first.
-  const bool prepares = state() == TaskState::preparing && !main_reaped_ && plan_.request.share_count == 0;
-  if ((state() != TaskState::prepared && !prepares) || ending_ != wire::ExitCause::none) {
+  if (state() != TaskState::prepared || ending_ != wire::ExitCause::none) {
     return reply(id, ESRCH, "this attempt is not prepared");
   }
-  const uint32_t before = record_.state;
-  if (prepares) record_.task_start_ticks = process_start_ticks(record_.task_pid);
   // Recorded first: from here on it may have executed, whoever dies.
   const uint64_t now = boot_time_ns();
   record_.state = static_cast<uint32_t>(TaskState::running);
   record_.end.started_boottime_ns = now;
   if (!write_record()) {
     // A launcher that finds no record of its run would take it for one that never ran, and start it again.
-    record_.state = before;
+    record_.state = static_cast<uint32_t>(TaskState::prepared);
     record_.end.started_boottime_ns = 0;
     reply(id, EIO, "the task's record cannot be written; is the run folder full?");
     fail_start(wire::StartStage::cgroup, {EIO, "its record cannot be written; is the run folder full?"});

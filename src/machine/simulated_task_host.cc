@@ -60,16 +60,13 @@ void SimulatedTaskHost::prepared(Task& task) {
     });
   }
   task.record.state = TaskRecord::State::prepared;
-  if (task.go_came) return go(key);
   tell([key](TaskListener& to) { to.on_prepared(key); });
 }
 
 void SimulatedTaskHost::go(const TaskKey& key) {
   if (deaf_) return;
   const auto found = tasks_.find(key);
-  if (found == tasks_.end()) return;
-  if (found->second.record.state == TaskRecord::State::preparing) found->second.go_came = true;
-  if (found->second.record.state != TaskRecord::State::prepared) return;
+  if (found == tasks_.end() || found->second.record.state != TaskRecord::State::prepared) return;
   Task& task = found->second;
   ++executions_[key];
   task.record.state = TaskRecord::State::running;

@@ -184,10 +184,7 @@ void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason, bo
 }
 
 void TaskRunner::try_go(const TaskKey& task, Live& live) {
-  // A shepherd would keep the word for a task that it still prepares. But should it die then, the task goes
-  // with it, and its record says that it ran: so not before it is prepared.
-  if (!live.prepared) return;
-  if (!live.durable || live.went || live.stopping) return;
+  if (!live.prepared || !live.durable || live.went || live.stopping) return;
   if (!live.may_go) live.may_go = parts_.shares == nullptr || parts_.shares->may_go(task, live.slices);
   if (!live.may_go) return;
   live.went = true;
@@ -215,8 +212,6 @@ void TaskRunner::stop(const TaskKey& task) {
 void TaskRunner::on_prepared(const TaskKey& task) {
   if (Live* live = find(task); live != nullptr && !stale_.contains(task)) {
     live->prepared = true;
-    // Still prepared: a word that came before was not kept, or this crossed it. A shepherd obeys one.
-    live->went = false;
     try_go(task, *live);
   }
 }
