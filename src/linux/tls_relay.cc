@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -99,9 +100,42 @@ void set_server_name(SSL* connection, const std::string& host) {
   ::SSL_ctrl(connection, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name.data());
 }
 
+// OpenSSL's own socket BIO writes without MSG_NOSIGNAL: a server that hangs up would end the program.
+int send_without_signal(BIO* bio, const char* bytes, int size) {
+  const ssize_t sent =
+      ::send(static_cast<int>(::BIO_get_fd(bio, nullptr)), bytes, static_cast<size_t>(size), MSG_NOSIGNAL);
+  ::BIO_clear_retry_flags(bio);
+  if (sent <= 0 && ::BIO_sock_should_retry(static_cast<int>(sent)) != 0) ::BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+const BIO_METHOD* make_socket_method() {
+  const BIO_METHOD* standard = ::BIO_s_socket();
+  BIO_METHOD* method = ::BIO_meth_new(::BIO_get_new_index() | BIO_TYPE_SOURCE_SINK | BIO_TYPE_DESCRIPTOR,
+                                      "socket without signals");
+  if (method == nullptr) return nullptr;
+  ::BIO_meth_set_write(method, send_without_signal);
+  ::BIO_meth_set_read(method, ::BIO_meth_get_read(standard));
+  ::BIO_meth_set_puts(method, ::BIO_meth_get_puts(standard));
+  ::BIO_meth_set_ctrl(method, ::BIO_meth_get_ctrl(standard));
+  ::BIO_meth_set_create(method, ::BIO_meth_get_create(standard));
+  ::BIO_meth_set_destroy(method, ::BIO_meth_get_destroy(standard));
+  return method;
+}
+
+// The caller keeps `socket` and closes it.
+bool use_socket(SSL* connection, int socket) {
+  static const BIO_METHOD* const method = make_socket_method();
+  BIO* bio = method == nullptr ? nullptr : ::BIO_new(method);
+  if (bio == nullptr) return false;
+  ::BIO_set_fd(bio, socket, BIO_NOCLOSE);
+  ::SSL_set_bio(connection, bio, bio);
+  return true;
+}
+
 Result<Connection> make_connection(SSL_CTX* context, const TlsServerName& server, int socket) {
   Connection connection(::SSL_new(context), &::SSL_free);
-  if (!connection || ::SSL_set_fd(connection.get(), socket) != 1)
+  if (!connection || !use_socket(connection.get(), socket))
     return fail(ErrorCode::internal, "OpenSSL cannot be used");
   const int named = is_numeric(server.host) ? ::X509_VERIFY_PARAM_set1_ip_asc(
                                                   ::SSL_get0_param(connection.get()), server.host.c_str())

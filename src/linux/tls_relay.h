@@ -2,7 +2,7 @@
 // name.
 //
 // Threading: blocks until one side ends. Errors, one sentence each: unavailable (nobody answers there),
-// denied (the certificate is not believed, or is another name's), timed_out.
+// denied (the certificate is not believed, or is another name's), timed_out. Never raises SIGPIPE.
 #pragma once
 
 #include <memory>

@@ -157,7 +157,8 @@ TEST_F(TlsServerTest, TheClientBelievesOnlyItsAuthorityAndTheName) {
 TEST_F(TlsServerTest, OneAddressHasItsShareOfConnections) {
   std::vector<TlsConnection> held;
   for (int i = 0; i < 4; ++i) held.push_back(std::move(*TlsConnection::connect(name(), 5 * kSecond)));
-  EXPECT_FALSE(TlsConnection::connect(name(), 5 * kSecond));
+  // Refused while the client still speaks: an error each time, never the end of the program by SIGPIPE.
+  for (int i = 0; i < 50; ++i) EXPECT_FALSE(TlsConnection::connect(name(), 5 * kSecond));
 }
 
 TEST(TlsServer, ACertificateWithoutItsKeyIsRefused) {
