@@ -1,6 +1,7 @@
 #include "machine/arbiter_client.h"
 
 #include <fcntl.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cstring>
@@ -56,6 +57,14 @@ bool ArbiterClient::connect() {
   socket_ = std::move(*socket);
   readable_ = reactor_.on_readable(socket_.get(), [this] { receive(); });
   return true;
+}
+
+bool ArbiterClient::is_there() {
+  // The reactor may not have come to its end yet.
+  pollfd watched{socket_.get(), 0, 0};
+  if (socket_.is_open() && ::poll(&watched, 1, 0) > 0 && (watched.revents & (POLLHUP | POLLERR)) != 0)
+    disconnect("the arbiter went away");
+  return connect();
 }
 
 // A socket that is full is one whose arbiter has stopped: it is left, and tried anew.

@@ -16,6 +16,7 @@ class ArbiterClient final : public MemoryArbiter {
  public:
   ArbiterClient(Reactor& reactor, std::string socket_path);
 
+  bool is_there() override;
   void usage(Answered answered) override;
   void set_limit(const TaskKey& task, const std::string& gpu, MiB limit, MiB guarantee) override;
   void set_board(const std::string& gpu, MiB usable, MiB elsewhere) override;

@@ -18,16 +18,19 @@ bool is_ending(const JobRecord& job) { return is_final(job.state) || job.state =
 
 }  // namespace
 
-bool Loans::may_go(const TaskKey& task, const std::vector<Slice>& slices) {
+bool Loans::may_go(const TaskKey& task, const std::vector<Slice>& slices, bool arbiter_is_away) {
   if (waiting_.contains(task)) return false;
   Waiting waiting;
   for (const Slice& slice : slices) {
     const Gpu* gpu = parts_.gpus.find(slice.gpu);
-    if (slice.kind == SliceKind::fraction && gpu != nullptr && may_be_borrowed(task, slice.gpu))
+    if (slice.kind == SliceKind::fraction && gpu != nullptr &&
+        (arbiter_is_away || may_be_borrowed(task, slice.gpu)))
       waiting.gpus.push_back(device_uuid_digits(gpu->uuid));
   }
   if (waiting.gpus.empty()) return true;
   waiting.since = parts_.reactor.clock().since_boot();
+  waiting.must_be_registered = arbiter_is_away;
+  silent_ = silent_ || arbiter_is_away;
   waiting_.emplace(task, std::move(waiting));
   return false;
 }
@@ -42,6 +45,14 @@ bool Loans::may_be_borrowed(const TaskKey& task, GpuId gpu) const {
     }
   }
   return false;
+}
+
+void Loans::arbiter_is_silent() {
+  silent_ = true;
+  for (auto& [task, waiting] : waiting_) {
+    waiting.since = parts_.reactor.clock().since_boot();
+    waiting.must_be_registered = true;  // the next one has to hear of it first
+  }
 }
 
 void Loans::take(const std::vector<ShareUsage>& rows) {
@@ -115,7 +126,7 @@ bool Loans::is_open(const TaskKey& task, const Waiting& waiting, const std::vect
       owed = owed || (row.task != task && row.owed > 0);
     }
     const Duration age = parts_.reactor.clock().since_boot() - waiting.since;
-    if (borrowed && !registered && age < kLongestUnregistered) return false;
+    if ((borrowed || waiting.must_be_registered) && !registered && age < kLongestUnregistered) return false;
     if (owed) return false;
   }
   return true;
@@ -124,6 +135,9 @@ bool Loans::is_open(const TaskKey& task, const Waiting& waiting, const std::vect
 std::string Loans::note(JobId job) const {
   for (const auto& [task, waiting] : waiting_) {
     if (task.job != job) continue;
+    if (silent_)
+      return "Is ready, and waits for the arbiter of memory, which does not answer; `tranche-up start` "
+             "starts it.";
     std::string text;
     for (const auto& [key, recall] : recalls_) {
       if (std::find(waiting.gpus.begin(), waiting.gpus.end(), key.second) == waiting.gpus.end()) continue;
@@ -131,7 +145,6 @@ std::string Loans::note(JobId job) const {
               format_memory(recall.owed) + " of " + gpu_text(key.second) + " that it borrows" +
               deadline_text(recall);
     }
-    if (silent_) return "Is ready, and waits for the arbiter, which does not answer.";
     return text.empty() ? "Is being started." : "Is ready, and waits until " + text + ".";
   }
   for (const auto& [key, recall] : recalls_) {

@@ -1,6 +1,7 @@
 // Lent memory and the watchdog in the whole daemon, on virtual time; the arbiter's answers are the test's.
 #include "machine/shares.h"
 
+#include "linux/files.h"
 #include "machine/daemon_fixture.h"
 #include "machine/device_uuid.h"
 
@@ -15,6 +16,7 @@ class SaidArbiter final : public MemoryArbiter {
     if (silent) return answered(fail(ErrorCode::unavailable, "it is silent"));
     answered(rows);
   }
+  bool is_there() override { return !away; }
   void set_board(const std::string&, MiB usable, MiB) override { usable_said = usable; }
   void set_limit(const TaskKey& task, const std::string&, MiB limit, MiB guarantee) override {
     limits_said.push_back(to_text(task, limit, guarantee));
@@ -34,6 +36,7 @@ class SaidArbiter final : public MemoryArbiter {
 
   std::vector<ShareUsage> rows;
   bool silent = false;
+  bool away = false;
   MiB usable_said;
 };
 
@@ -162,8 +165,30 @@ TEST_F(SharesTest, ASilentArbiterEndsNobodyAndOpensNothing) {
   EXPECT_NE(note(newcomer_).find("arbiter"), std::string::npos);
 }
 
-TEST_F(SharesTest, WithoutABorrowerNobodyWaitsForTheArbiter) {
-  arbiter_.silent = true;
+TEST_F(SharesTest, APartStartsOnlyWhenAnArbiterKnowsIt) {
+  std::filesystem::create_directory(config_.run_dir + "/guard");
+  ASSERT_TRUE(write_file_atomically(config_.run_dir + "/guard/libcuda.so.1", "", 0644));
+  arbiter_.silent = arbiter_.away = true;
+  const JobId part = submit(10);
+  JobSpec whole;
+  whole.owner = {2001, 2001, "ada"};
+  whole.queue = "default/ada";
+  const JobId without_gpu = DaemonFixture::submit(std::move(whole));
+  pass(seconds(600));
+  EXPECT_EQ(job(part).state, JobState::starting);
+  EXPECT_FALSE(executes(part)) << "its first byte would be refused";
+  EXPECT_NE(note(part).find("`tranche-up start`"), std::string::npos) << note(part);
+  EXPECT_TRUE(executes(without_gpu));
+  arbiter_.silent = arbiter_.away = false;
+  pass(seconds(2));
+  EXPECT_FALSE(executes(part)) << "its supervisor has not come to the new arbiter yet";
+  arbiter_.rows = {row(part, 10, 10, 0)};
+  pass(seconds(1));
+  EXPECT_TRUE(executes(part));
+}
+
+TEST_F(SharesTest, WithoutTheGuardNobodyWaitsForTheArbiter) {
+  arbiter_.silent = arbiter_.away = true;
   const JobId first = submit(10), second = submit(20);
   pass(seconds(1));
   EXPECT_TRUE(executes(first));

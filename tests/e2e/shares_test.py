@@ -289,6 +289,23 @@ print(json.dumps({"gpustat": [len(gpus.gpus), gpus[0].memory_total, gpus[0].memo
         text, _ = self.server.tranche("alice", "doctor", code=None)
         self.assertIn("fractions are guarded", text)
 
+    def test_a_child_of_fork_hears_what_the_driver_says(self):
+        """As without a part: CUDA does not serve a child of a process that had begun with it."""
+        program = CUDA + """
+cuda.cuInit(0)
+if os.fork() == 0:
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    print(json.dumps([cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0),
+                      cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 20)),
+                      cuda.cuMemGetInfo_v2(ctypes.byref(address), ctypes.byref(address))]), flush=True)
+    os._exit(0)
+os.wait()
+"""
+        said = [json.loads(self.log(self.server.wait(self.submit("alice", part, ["python3", "-c", program]))[0]))
+                for part in (["-G", "1"], ["--gpu-mem", "2G"])]
+        self.assertEqual(said[0], [3, 3, 3])
+        self.assertEqual(said[1], said[0])
+
     def test_the_arbiter_may_die_and_come_back(self):
         program = CUDA + """
 gpu = Gpu()
@@ -315,7 +332,16 @@ print(json.dumps({"inside": inside, "refused": refused, "total": total, "free": 
         wait_until(lambda: os.path.exists(words[2]), 20, "the job goes on without the arbiter")
         report, _ = self.server.tranche("root", "doctor", code=None)
         self.assertIn("the arbiter is not running", report)
+        look = CUDA + NVML + """
+nvml = Nvml()
+print(json.dumps({"nvml": nvml.memory(), "cuda": Gpu().total()}))
+"""
+        said, _ = self.server.tranche("alice", "exec", str(job), "--", "python3", "-c", look)
+        newcomer = json.loads(said.splitlines()[-1])
         late = self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", CUDA + "gpu = Gpu()"])
+        self.server.wait_state(late, "starting")
+        wait_until(lambda: "waits for the arbiter" in self.server.tranche("alice", "why", str(late))[0], 20,
+                   "its reason")
         self.server.up()
         seen = json.loads(self.log(self.server.wait(job)[0]).splitlines()[-1])
         ended = self.server.wait(late)[0]
@@ -323,6 +349,9 @@ print(json.dumps({"inside": inside, "refused": refused, "total": total, "free": 
         self.assertEqual(seen["inside"], 0, "what was granted may be used without the arbiter")
         self.assertEqual(seen["refused"], 2, "and nothing more")
         self.assertEqual(seen["total"], 2048 * MIB)
+        self.assertEqual(newcomer["nvml"][0], 2048 * MIB, "a process that starts meanwhile sees the part too")
+        self.assertEqual(newcomer["nvml"][1], 0, "and that nothing can be taken")
+        self.assertEqual(newcomer["cuda"], 2048 * MIB)
         self.assertEqual(seen["beyond"], 2)
         self.assertLess(seen["free"], (2048 - 900) * MIB)
         for word in words:
