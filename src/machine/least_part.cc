@@ -37,7 +37,9 @@ std::map<std::string, MiB, std::less<>> measured_contexts(const std::string& run
 // What the user wrote without a unit counted as MiB.
 std::string meant(const GpuRequest& request, MiB largest) {
   if (request.memory == MiB() || request.memory.count() > largest.count() >> 10) return ": ask for more";
-  return ": did you mean --gpu-mem " + std::to_string(request.memory.count()) + "G?";
+  std::string size = std::to_string(request.memory.count()) + "G";
+  if (request.memory_limit != MiB()) size += ".." + std::to_string(request.memory_limit.count()) + "G";
+  return ": did you mean --gpu-mem " + size + "?";
 }
 
 }  // namespace

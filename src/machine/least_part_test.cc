@@ -40,6 +40,7 @@ TEST_F(LeastPart, ForgottenUnitsAreNamed) {
   EXPECT_EQ(refusal(10),
             "a part of 10M of a GPU is less than a context of about 130M takes, so no program could start in "
             "it: did you mean --gpu-mem 10G?");
+  EXPECT_NE(refusal(10, 0, "", 20).find("did you mean --gpu-mem 10G..20G?"), std::string::npos);
   EXPECT_NE(refusal(100).find(": ask for more"), std::string::npos) << "no GPU has 100G";
   EXPECT_EQ(refusal(130), "");
 }

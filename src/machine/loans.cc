@@ -142,15 +142,20 @@ std::string Loans::note(JobId job) const {
     for (const auto& [key, recall] : recalls_) {
       if (std::find(waiting.gpus.begin(), waiting.gpus.end(), key.second) == waiting.gpus.end()) continue;
       text += (text.empty() ? "" : ", ") + job_text(key.first.job) + " gives back " +
-              format_memory(recall.owed) + " of " + gpu_text(key.second) + " that it borrows" +
-              deadline_text(recall);
+              format_memory(recall.owed) + " of " + gpu_text(key.second) + " that it borrows";
+      const std::string deadline = deadline_text(recall);
+      if (!deadline.empty()) text += " (that job " + deadline + ")";
     }
     return text.empty() ? "Is being started." : "Is ready, and waits until " + text + ".";
   }
   for (const auto& [key, recall] : recalls_) {
-    if (key.first.job != job) continue;
+    const JobRecord* borrower = key.first.job == job ? parts_.engine.jobs().find(job) : nullptr;
+    // What an earlier attempt owed is no news of this one.
+    if (borrower == nullptr || borrower->attempt != key.first.attempt) continue;
+    const std::string deadline = deadline_text(recall);
     return "Borrows " + format_memory(recall.owed) + " of " + gpu_text(key.second) +
-           " that others were promised: it has to give them back" + deadline_text(recall) + ".";
+           " that others were promised: it has to give them back" +
+           (deadline.empty() ? "" : ", and " + deadline) + ".";
   }
   return {};
 }
@@ -158,10 +163,10 @@ std::string Loans::note(JobId job) const {
 std::string Loans::deadline_text(const Recall& recall) const {
   const SharePolicy& share = parts_.config.share;
   if (share.recall_end == RecallEnd::never) return {};
-  if (recall.ended) return ", and is being stopped";
+  if (recall.ended) return "is being stopped";
   const Duration left = recall.since + share.recall_grace - parts_.reactor.clock().since_boot();
   const int64_t seconds = std::max<int64_t>(0, left.count() / kSecond.count());
-  return ", and is stopped in " + format_duration(Duration(seconds * kSecond.count())) + " otherwise";
+  return "is stopped in " + format_duration(Duration(seconds * kSecond.count())) + " otherwise";
 }
 
 std::string Loans::gpu_text(const std::string& digits) const {

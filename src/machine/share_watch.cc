@@ -249,8 +249,11 @@ std::vector<TaskKey> ShareWatch::running_tasks(JobId id) const {
 std::string ShareWatch::note(JobId job) const {
   for (const auto& [key, found] : cases_) {
     if (key.first != job || found.looks < kLooks) continue;
-    const std::string what = to_text(found.last);
-    return (found.paused.empty() ? "Uses too much: " : "Is paused by the watchdog: ") + what + ".";
+    const bool over = found.last.kind == OverShare::Kind::over;
+    const std::string begin = !found.paused.empty() ? "Is paused by the watchdog: "
+                              : over                ? "Uses too much: "
+                                                    : "Uses memory that is not counted: ";
+    return begin + to_text(found.last) + ".";
   }
   return {};
 }
