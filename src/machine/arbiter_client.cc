@@ -80,6 +80,10 @@ void ArbiterClient::usage(Answered answered) {
     answered(fail(ErrorCode::conflict, "the arbiter is being asked already"));
     return;
   }
+  if (was_lost_) {
+    was_lost_ = false;
+    return answered(fail(ErrorCode::unavailable, "the arbiter went away"));
+  }
   question_.emplace();
   question_->answered = std::move(answered);
   question_->timeout = reactor_.at(reactor_.clock().since_boot() + kLongestAnswer,
@@ -146,6 +150,7 @@ void ArbiterClient::take(const char* bytes, size_t size) {
 void ArbiterClient::disconnect(const std::string& why) {
   readable_.reset();
   socket_.reset();
+  was_lost_ = !question_;
   if (!question_) return;
   Question lost = std::move(*question_);
   question_.reset();

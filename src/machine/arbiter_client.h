@@ -38,6 +38,9 @@ class ArbiterClient final : public MemoryArbiter {
   void take(const char* bytes, size_t size);
   void disconnect(const std::string& why);
 
+  // Nobody was told yet: the next question is answered so, for what the next arbiter knows is not what this
+  // one knew.
+  bool was_lost_ = false;
   Reactor& reactor_;
   std::string path_;
   UniqueFd socket_;

@@ -66,6 +66,9 @@ class Loans {
   void open_waiting(const std::vector<ShareUsage>& rows);
   void begin(const RecallKey& key, const Recall& recall);
   void end_job(JobId job, const std::string& reason);
+  std::vector<TaskKey> borrowers_on(const std::string& gpu) const;
+  std::string owed_text(JobId job) const;
+  std::string note_of_waiting(const Waiting& waiting) const;
   std::string gpu_text(const std::string& digits) const;
   std::string job_text(JobId job) const;
   std::string deadline_text(const Recall& recall) const;

@@ -66,6 +66,7 @@ class SharesTest : public DaemonFixture {
     spec.task.gpu.kind = SliceKind::fraction;
     spec.task.gpu.memory = MiB(guarantee_gib * 1024);
     spec.task.gpu.memory_limit = MiB(limit_gib * 1024);
+    spec.grace = seconds(30);
     return DaemonFixture::submit(std::move(spec));
   }
 
@@ -163,6 +164,33 @@ TEST_F(SharesTest, ASilentArbiterEndsNobodyAndOpensNothing) {
   EXPECT_TRUE(executes(borrower_));
   EXPECT_FALSE(executes(newcomer_));
   EXPECT_NE(note(newcomer_).find("arbiter"), std::string::npos);
+}
+
+TEST_F(SharesTest, ANewArbiterHasToHearOfTheBorrowerFirst) {
+  lend();
+  const auto rows = arbiter_.rows;
+  arbiter_.silent = true;
+  pass(seconds(5));
+  arbiter_.silent = false;
+  arbiter_.rows = {row(newcomer_, 60, 60, 0)};
+  pass(seconds(5));
+  EXPECT_FALSE(executes(newcomer_)) << "what is lent, the new one does not know yet";
+  arbiter_.rows = rows;
+  pass(seconds(2));
+  EXPECT_FALSE(executes(newcomer_));
+  EXPECT_EQ(tasks_.notices().size(), 1U) << "it was told before";
+  pass(seconds(9));
+  EXPECT_FALSE(tasks_.running().contains(TaskKey{borrower_, 0, 1})) << "its grace went on";
+}
+
+TEST_F(SharesTest, ABorrowerThatDoesNotEndIsStillNamed) {
+  behaviour_.ignores_term = true;
+  lend();
+  engine().record(JobCancelled{.job = borrower_, .by = "ada", .reason = ""});
+  pass(seconds(1));
+  EXPECT_EQ(job(borrower_).state, JobState::stopping);
+  EXPECT_NE(note(newcomer_).find("(that job is being stopped)"), std::string::npos) << note(newcomer_);
+  EXPECT_EQ(note(borrower_), "") << "its reason says it";
 }
 
 TEST_F(SharesTest, APartStartsOnlyWhenAnArbiterKnowsIt) {

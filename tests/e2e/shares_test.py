@@ -289,6 +289,34 @@ print(json.dumps({"gpustat": [len(gpus.gpus), gpus[0].memory_total, gpus[0].memo
         text, _ = self.server.tranche("alice", "doctor", code=None)
         self.assertIn("fractions are guarded", text)
 
+    def test_a_part_holds_over_restarts_for_programs_that_load_the_driver_later(self):
+        """The guard's folder is laid under a task's libraries: it outlives stop, start, and another guard in its place."""
+        program = CUDA + """
+while not os.path.exists(sys.argv[1]): time.sleep(0.02)
+gpu = Gpu()
+print(json.dumps({"total": gpu.total(), "info": gpu.info()[1], "beyond": gpu.allocate(3 << 30)[0]}))
+"""
+        program = program.replace('cuda = ctypes.CDLL("libcuda.so.1")', "").replace(
+            "gpu = Gpu()", 'cuda = ctypes.CDLL("libcuda.so.1")\ngpu = Gpu()')
+        word = os.path.join(scenario.SHARED, "restarted")
+        jobs = [self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", program, word])]
+        self.server.wait_state(jobs[0], "running")
+        for changed in (False, True):
+            self.server.stop()
+            if changed:
+                open("/run/tranche/guard/of-another-build", "w", encoding="ascii").close()
+            self.server.up()
+        jobs.append(self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", program, word]))
+        self.server.wait_state(jobs[1], "running")
+        self.assertEqual(len(glob.glob("/run/tranche/guard.[0-9]*")), 1, "the other one is kept for who runs")
+        open(word, "w", encoding="ascii").close()
+        for job in self.server.wait(*jobs):
+            self.assertEqual(json.loads(self.log(job).splitlines()[-1]),
+                             {"total": 2048 * MIB, "info": 2048 * MIB, "beyond": 2})
+        self.server.stop()
+        self.server.up()
+        self.assertEqual(glob.glob("/run/tranche/guard.[0-9]*"), [], "nobody runs")
+
     def test_a_child_of_fork_hears_what_the_driver_says(self):
         """As without a part: CUDA does not serve a child of a process that had begun with it."""
         program = CUDA + """
