@@ -184,7 +184,7 @@ std::string reason_of_size(const JobRecord& job) {
   if (!runs || (job.spec->tasks_max == job.spec->tasks_min && !job.spec->task.gpu.is_moldable())) return "";
   for (auto entry = job.history.rbegin(); entry != job.history.rend(); ++entry) {
     if (entry->state != JobState::running && entry->state != JobState::starting) return "";
-    if (!entry->reason.empty()) return "It has " + entry->reason + ".";
+    if (!entry->reason.empty()) return entry->reason;
   }
   return "";
 }
@@ -232,7 +232,9 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
 std::optional<Explanation> explain(const ViewSource& source, const JobRecord& job) {
   auto why = source.engine.scheduler().why(job.id);
   if (!why) return std::nullopt;
-  if (std::string size = reason_of_size(job); !size.empty()) why->reason += " " + size;
+  // The history's words say more than the scheduler's: what was taken or joined, and why.
+  const std::string size = reason_of_size(job);
+  if (!size.empty() && job.state == JobState::running) why->reason = "Runs with " + size + ".";
   if (source.shares != nullptr) {
     if (std::string note = source.shares->note(job.id); !note.empty()) why->reason = std::move(note);
   }
