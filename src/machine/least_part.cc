@@ -70,9 +70,10 @@ Result<void> check_least_part(const GpuRequest& request, const std::vector<const
   }
   if (context == MiB()) return {};  // of such GPUs there are none, which is for others to say
   return fail(ErrorCode::invalid_argument,
-              "a part of " + format_memory(part) + " of a GPU is less than a context of about " +
-                  format_memory(context) + " takes, so no program could start in it" +
-                  meant(request, largest));
+              "a part of " + format_memory(part) + " of a GPU is less than a context " +
+                  (context == kLeastContext ? "takes anywhere (" + format_memory(context) + ")"
+                                            : "of about " + format_memory(context) + " takes") +
+                  ", so no program could start in it" + meant(request, largest));
 }
 
 }  // namespace tranche::machine

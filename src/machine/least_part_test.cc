@@ -54,6 +54,16 @@ TEST_F(LeastPart, IsJudgedByTheGpusThatWouldDo) {
   EXPECT_EQ(refusal(10, 0, "b200"), "") << "that there are none is said elsewhere";
 }
 
+TEST_F(LeastPart, WhatWasNotMeasuredIsNotSaidToBe) {
+  GpuRequest request;
+  request.count = 1;
+  request.kind = SliceKind::fraction;
+  request.memory = MiB(10);
+  EXPECT_NE(
+      check_least_part(request, {&small_}, {kLeastContext}).error().message().find("anywhere (64M), so"),
+      std::string::npos);
+}
+
 TEST_F(LeastPart, WholeGpusAreNoParts) {
   GpuRequest whole;
   whole.count = 1;

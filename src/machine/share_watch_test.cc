@@ -48,9 +48,10 @@ TEST(ShareWatch, WhatABorrowerTakesPastTheGuardIsOverItsGuarantee) {
   ASSERT_EQ(over_shares(gpus).size(), 1U);
   const OverShare over = over_shares(gpus)[0];
   EXPECT_EQ(over.kind, OverShare::Kind::over);
-  EXPECT_EQ(to_text(over),
-            "job 7 of ada holds 20000M of GPU 3 and has 22G, of which 4G are promised to it, but its programs go "
-            "around the guard, which knows of 200M");
+  EXPECT_EQ(
+      to_text(over),
+      "job 7 of ada holds 20000M of GPU 3 and has 22G, of which 4G are promised to it, but its programs go "
+      "around the guard, which knows of 200M");
 }
 
 TEST(ShareWatch, SaysNothingOnMissingKnowledge) {
