@@ -3,6 +3,7 @@
 #include "cli/command_line.h"
 #include "cli/session.h"
 #include "cli/text.h"
+#include "cli/which_daemon.h"
 
 namespace tranche::cli {
 namespace {
@@ -21,6 +22,7 @@ int run_program(Session& session, std::vector<std::string> words) {
   if (!line) return explain_failure(session, line.error());
   if (const std::string* socket = line->arguments.find("socket")) session.socket_path = *socket;
   session.quiet = line->arguments.has("quiet");
+  session.socket_path = chosen_socket(session, session.socket_path);
   const Result<int> code = line->verb->run(session, line->arguments);
   session.flush();
   if (!code) return explain_failure(session, code.error());

@@ -64,7 +64,6 @@ Time wall_time() {
 Session::Session(Setup setup) : setup_(std::move(setup)) {
   socket_path = variable("TRANCHE_HOST");
   if (socket_path.empty()) socket_path = variable("TRANCHE_SOCKET");
-  if (socket_path.empty()) socket_path = kDefaultSocket;
 }
 
 Session::~Session() { flush(); }

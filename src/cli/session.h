@@ -67,7 +67,7 @@ class Session {
   // The caller's login name. Lists are highlighted by uid; this costs a name service's start.
   std::string user() const;
 
-  std::string socket_path;
+  std::string socket_path;  // as named by who calls; "": which_daemon.h finds it
   bool quiet = false;
 
  private:

@@ -9,8 +9,8 @@ constexpr Option kCommon[] = {
     {"-h,--help", "", "this page"},
     {"--quiet", "", "no progress and no hints (before the verb also -q)"},
     {"--socket", "PATH",
-     "the daemon's socket (default $TRANCHE_SOCKET or /run/tranche/tranche.sock), or https://HOST:7443 (as "
-     "$TRANCHE_HOST)"},
+     "the daemon's socket, system (/run/tranche/tranche.sock), personal (yours, without root) or "
+     "https://HOST:7443 (as $TRANCHE_SOCKET, $TRANCHE_HOST; default: system if it is there)"},
 };
 
 constexpr Option kJson{"--json", "", "the daemon's answer as JSON"};

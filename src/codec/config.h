@@ -100,6 +100,7 @@ struct ListenConfig {
 TRANCHE_ENUM(DaemonMode, TRANCHE_DAEMON_MODE)
 
 struct DaemonConfig {
+  bool personal = false;  // of one user, without root (tranched --personal); no key
   // [daemon]
   DaemonMode mode = DaemonMode::manage;
   std::string run_dir = "/run/tranche";        // sockets and what lives as long as the machine is up

@@ -34,21 +34,23 @@ Outcome<FileDescriptor> open_at(int folder, const char* name, int flags, unsigne
   return file;
 }
 
-Outcome<FileDescriptor> open_root_folder_at(int folder, const char* name) {
+Outcome<FileDescriptor> open_own_folder_at(int folder, const char* name) {
   TRY_ASSIGN(FileDescriptor opened, open_at(folder, name, O_RDONLY | O_DIRECTORY));
   struct stat status {};
   if (::fstat(opened.get(), &status) != 0) return call_failed(name);
   const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
-  if (status.st_uid != 0 || (others_write && (status.st_mode & S_ISVTX) == 0)) {
-    return failed(EPERM,
-                  std::string(name) + " must belong to root and be writable by root alone (or sticky)");
+  const uid_t owner = ::geteuid();
+  if (status.st_uid != owner || (others_write && (status.st_mode & S_ISVTX) == 0)) {
+    const std::string whose = owner == 0 ? "root" : "you";
+    return failed(EPERM, std::string(name) + " must belong to " + whose + " and be writable by " + whose +
+                             " alone (or sticky)");
   }
   return opened;
 }
 
-Outcome<FileDescriptor> make_root_folder_at(int folder, const char* name, unsigned mode) {
+Outcome<FileDescriptor> make_own_folder_at(int folder, const char* name, unsigned mode) {
   if (::mkdirat(folder, name, mode) != 0 && errno != EEXIST) return call_failed(name);
-  return open_root_folder_at(folder, name);
+  return open_own_folder_at(folder, name);
 }
 
 Outcome<std::string> read_text_at(int folder, const char* name) {

@@ -37,11 +37,11 @@ class FileDescriptor {
 
 // openat with O_CLOEXEC|O_NOFOLLOW added; `mode` counts with O_CREAT.
 Outcome<FileDescriptor> open_at(int folder, const char* name, int flags, unsigned mode = 0);
-// Opens a folder that must belong to root and that no one else can replace entries of: not writable by group
-// or others unless sticky.
-Outcome<FileDescriptor> open_root_folder_at(int folder, const char* name);
+// Opens a folder that must belong to who runs this (root; in personal mode the user) and that no one else can
+// replace entries of: not writable by group or others unless sticky.
+Outcome<FileDescriptor> open_own_folder_at(int folder, const char* name);
 // The same, made first with `mode` if it does not exist.
-Outcome<FileDescriptor> make_root_folder_at(int folder, const char* name, unsigned mode);
+Outcome<FileDescriptor> make_own_folder_at(int folder, const char* name, unsigned mode);
 
 // Whole content of a small kernel or status file (at most 64 KiB).
 Outcome<std::string> read_text_at(int folder, const char* name);

@@ -83,6 +83,19 @@ Outcome<Identity> UserDirectory::find(uint32_t uid) {
   return identity;
 }
 
+Outcome<Identity> own_identity() {
+  Identity identity;
+  identity.uid = ::geteuid();
+  identity.primary_gid = ::getegid();
+  if (identity.uid == 0 || identity.primary_gid == 0) return failed(EPERM, "personal mode is not for root");
+  const passwd* entry = ::getpwuid(identity.uid);
+  identity.name = entry != nullptr ? entry->pw_name : named(identity.uid);
+  const int count = ::getgroups(0, nullptr);
+  identity.groups.resize(static_cast<size_t>(std::max(count, 0)));
+  if (count > 0 && ::getgroups(count, identity.groups.data()) < 0) return call_failed("reading groups");
+  return identity;
+}
+
 bool is_member(const Identity& identity, uint32_t gid) {
   return gid == identity.primary_gid ||
          std::find(identity.groups.begin(), identity.groups.end(), gid) != identity.groups.end();
@@ -90,6 +103,10 @@ bool is_member(const Identity& identity, uint32_t gid) {
 
 Outcome<void> become(const Identity& identity, uint32_t gid) {
   if (identity.uid == 0 || gid == 0) return failed(EPERM, "refused to run as root");
+  if (::geteuid() == identity.uid && ::getuid() == identity.uid && ::getegid() == gid) {
+    ::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr);
+    return {};
+  }
   if (::setgroups(identity.groups.size(), identity.groups.data()) != 0) return call_failed("setting groups");
   if (::setresgid(gid, gid, gid) != 0) return call_failed("setting the group");
   if (::setresuid(identity.uid, identity.uid, identity.uid) != 0) return call_failed("setting the user");

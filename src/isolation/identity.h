@@ -48,11 +48,15 @@ class UserDirectory {
   int64_t files_stamp_ns_ = 0;
 };
 
+// Who runs this, as the kernel knows it: in personal mode all tasks are of this user. EPERM: it is root.
+Outcome<Identity> own_identity();
+
 // True if `gid` is one of the identity's groups.
 bool is_member(const Identity& identity, uint32_t gid);
 
 // Gives up root for good: groups, gid, uid, ambient capabilities, session keyring; verifies that root cannot
-// be had back. Single-threaded callers only. After a failure the process must end.
+// be had back. Single-threaded callers only. After a failure the process must end. Who is no root and is
+// asked to become itself, is.
 Outcome<void> become(const Identity& identity, uint32_t gid);
 
 }  // namespace tranche::isolation

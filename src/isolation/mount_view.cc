@@ -143,7 +143,7 @@ Outcome<void> build_mount_view(const MountView& view) {
 Outcome<void> make_guard_mount_point() {
   if (::mkdir(TRANCHE_GUARD_FOLDER, 0755) != 0 && errno != EEXIST)
     return call_failed("making " TRANCHE_GUARD_FOLDER);
-  TRY(open_root_folder_at(AT_FDCWD, TRANCHE_GUARD_FOLDER));
+  TRY(open_own_folder_at(AT_FDCWD, TRANCHE_GUARD_FOLDER));
   return {};
 }
 

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "isolation/file.h"
 
@@ -41,7 +42,9 @@ Outcome<void> restore_limits(const InheritedState& state) {
     if (now.rlim_cur == wanted.rlim_cur && now.rlim_max == wanted.rlim_max) continue;
     if (::setrlimit(kind, &wanted) != 0) return call_failed("restoring resource limits");
   }
-  if (state.has_own_oom_score) TRY(write_text_at(AT_FDCWD, "/proc/self/oom_score_adj", "0"));
+  // To lower it takes root.
+  if (state.has_own_oom_score && ::geteuid() == 0)
+    TRY(write_text_at(AT_FDCWD, "/proc/self/oom_score_adj", "0"));
   return {};
 }
 

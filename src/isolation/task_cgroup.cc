@@ -10,6 +10,7 @@
 #include <charconv>
 
 #include "isolation/cpu_weights.h"
+#include "isolation/process_tree.h"
 
 namespace tranche::isolation {
 namespace {
@@ -86,18 +87,6 @@ bool take_number(std::string_view& text, char prefix, Integer& value) {
   if (error != std::errc()) return false;
   text.remove_prefix(static_cast<size_t>(end - text.data()));
   return true;
-}
-
-// By proc(5): SigCgt of /proc/PID/status has bit n - 1 set for each signal n with a handler.
-bool catches(int pid, int signal) {
-  const auto status = read_text_at(AT_FDCWD, ("/proc/" + std::to_string(pid) + "/status").c_str());
-  constexpr std::string_view kField = "\nSigCgt:\t";
-  const size_t at = status ? status->find(kField) : std::string::npos;
-  if (at == std::string::npos) return false;
-  uint64_t mask = 0;
-  const char* const begin = status->data() + at + kField.size();
-  std::from_chars(begin, status->data() + status->size(), mask, 16);
-  return (mask >> (signal - 1) & 1) != 0;
 }
 
 // True if process `pid` is in the cgroup `suffix` ends the path of.
@@ -215,7 +204,7 @@ Outcome<void> TaskCgroup::set_limits(const TaskLimits& limits, uint32_t which) c
   return {};
 }
 
-Outcome<void> TaskCgroup::join_v1() const {
+Outcome<void> TaskCgroup::join() const {
   for (const FileDescriptor* folder : {&v1_memory_, &v1_cpu_, &v1_pids_}) {
     if (*folder) TRY(write_text_at(folder->get(), "tasks", "0"));
   }
@@ -240,7 +229,7 @@ void TaskCgroup::signal_all(int signal) const {
 }
 
 size_t TaskCgroup::signal_those_that_catch(int signal) const {
-  return signal_members(signal, [signal](int pid) { return catches(pid, signal); });
+  return signal_members(signal, [signal](int pid) { return catches_signal(pid, signal); });
 }
 
 template <class Wanted>

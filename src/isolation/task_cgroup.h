@@ -2,7 +2,7 @@
 // `<root>/u<uid>.j<job>.t<rank>.<attempt>` in each v1 hierarchy that serves limits (one level, because every
 // v1 memory cgroup is dear and v1 carries no meaning here beyond the limits).
 //
-// A process is born in it: clone3 with CLONE_INTO_CGROUP on descriptor unified(), then join_v1() by the child
+// A process is born in it: clone3 with CLONE_INTO_CGROUP on descriptor unified(), then join() by the child
 // itself while it has one thread. Moving a process afterwards costs 7.5 ms on an idle host.
 #pragma once
 
@@ -10,23 +10,10 @@
 #include <string>
 
 #include "isolation/cgroup_tree.h"
+#include "isolation/task_processes.h"
 #include "wire/launcher.h"
 
 namespace tranche::isolation {
-
-struct TaskLimits {
-  uint32_t cpu_milli = 0;        // weight
-  uint32_t cpu_limit_milli = 0;  // cap; 0 none
-  uint32_t pids = 0;             // 0 none
-  uint64_t memory_mib = 0;       // swap included; 0 none
-};
-
-struct TaskUsage {
-  uint64_t user_time_ns = 0;
-  uint64_t system_time_ns = 0;
-  uint64_t memory_peak_bytes = 0;
-  uint64_t oom_kills = 0;
-};
 
 // "u2001/j5/t0.1": the folder in the unified hierarchy, and what identifies a process's task.
 std::string task_cgroup_name(uint32_t uid, const wire::TaskKey& key);
@@ -35,7 +22,7 @@ std::string task_cgroup_v1_name(uint32_t uid, const wire::TaskKey& key);
 // The key in a path as /proc/PID/cgroup has it, if it lies under `root` ("/tranche") and is well formed.
 bool parse_task_cgroup(std::string_view path, std::string_view root, wire::TaskKey& key, uint32_t& uid);
 
-class TaskCgroup {
+class TaskCgroup final : public TaskProcesses {
  public:
   // `tree` is borrowed and outlives the result. create: the caller has seen that no record names this
   // attempt, so what lies there under its name is a leftover: an empty one is replaced, with its filter and
@@ -45,27 +32,20 @@ class TaskCgroup {
   static Outcome<TaskCgroup> open(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
 
   int unified() const { return unified_.get(); }
-  // Readable edge: poll with POLLPRI after read_populated().
-  int events() const { return events_.get(); }
-
-  Outcome<void> set_limits(const TaskLimits& limits, uint32_t which) const;  // which: wire::kSet...
-  // Called by the task's first process, single-threaded.
-  Outcome<void> join_v1() const;
-
-  Outcome<void> set_frozen(bool frozen) const;
-  // SIGKILL to every process, also of those that are being forked meanwhile.
-  Outcome<void> kill() const;
-  // One signal to every process; a process that is born meanwhile may miss it.
-  void signal_all(int signal) const;
-  // The same to those processes alone that have a handler for it; how many these were.
-  size_t signal_those_that_catch(int signal) const;
-  // Whether any process is left; true when it cannot be told. Re-arms events().
-  bool is_populated() const;
-  TaskUsage usage() const;
+  int birth_cgroup() const override { return unified_.get(); }
+  int events() const override { return events_.get(); }
+  Outcome<void> set_limits(const TaskLimits& limits, uint32_t which) const override;
+  Outcome<void> join() const override;  // the v1 hierarchies; in the unified one it was born
+  Outcome<void> set_frozen(bool frozen) const override;
+  Outcome<void> kill() const override;
+  void signal_all(int signal) const override;
+  size_t signal_those_that_catch(int signal) const override;
+  bool is_populated() const override;  // re-arms events()
+  TaskUsage usage() const override;
 
   // Removes the empty cgroup in all hierarchies and parents that have become empty. EBUSY: not empty yet;
   // then it is gone from the hierarchies where it could go.
-  Outcome<void> remove() const { return remove(*tree_, uid_, key_); }
+  Outcome<void> remove() const override { return remove(*tree_, uid_, key_); }
   // The same for one that is not open, or exists in some hierarchies only.
   static Outcome<void> remove(const CgroupTree& tree, uint32_t uid, const wire::TaskKey& key);
 

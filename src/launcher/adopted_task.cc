@@ -19,6 +19,7 @@ using wire::TaskState;
 
 namespace {
 constexpr uint64_t kKillAgain = 1'000'000'000;
+constexpr uint64_t kLookAgain = 100'000'000;
 }  // namespace
 
 AdoptedTask::AdoptedTask(EventLoop& loop, const LauncherHost& host, const wire::TaskRecord& record,
@@ -28,15 +29,16 @@ AdoptedTask::AdoptedTask(EventLoop& loop, const LauncherHost& host, const wire::
       record_(record),
       on_change_(std::move(on_change)),
       timer_(loop, [this] { on_timer(); }),
-      cgroup_(isolation::TaskCgroup::open(host.cgroups, record.uid, record.key)) {}
+      processes_(open_processes(host, record).value_or(nullptr)) {}
 
 AdoptedTask::~AdoptedTask() {
   if (main_process_) loop_.forget(main_process_.get());
-  if (cgroup_) loop_.forget(cgroup_->events());
+  if (processes_ && processes_->events() >= 0) loop_.forget(processes_->events());
 }
 
 void AdoptedTask::begin() {
-  if (cgroup_) loop_.watch(cgroup_->events(), EPOLLPRI, [this](uint32_t) { check_gone(); });
+  if (processes_ && processes_->events() >= 0)
+    loop_.watch(processes_->events(), EPOLLPRI, [this](uint32_t) { check_gone(); });
   if (state() == TaskState::running) {
     time_limit_.set_limit(record_.time_limit_ns);
     time_limit_.start(record_.end.started_boottime_ns);
@@ -44,8 +46,8 @@ void AdoptedTask::begin() {
     open_main_process();
   } else if (state() == TaskState::exited) {
     end_task(ExitCause::exited, record_.grace_ns);
-  } else if (cgroup_) {
-    (void)cgroup_->kill();
+  } else if (processes_) {
+    (void)processes_->kill();
     kill_at_ = boot_time_ns() + kKillAgain;
   }
   check_gone();
@@ -81,8 +83,8 @@ void AdoptedTask::on_main_gone(bool known, int status) {
   end.signal = known && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   ExitCause cause = ExitCause::unknown;
   if (known) cause = WIFSIGNALED(status) ? ExitCause::signalled : ExitCause::exited;
-  if (cgroup_) {
-    const isolation::TaskUsage usage = cgroup_->usage();
+  if (processes_) {
+    const isolation::TaskUsage usage = processes_->usage();
     end.user_time_ns = usage.user_time_ns;
     end.system_time_ns = usage.system_time_ns;
     end.memory_peak_bytes = usage.memory_peak_bytes;
@@ -104,20 +106,20 @@ void AdoptedTask::change(TaskState state) {
 
 void AdoptedTask::end_task(ExitCause cause, uint64_t grace_ns) {
   if (ending_ == ExitCause::none) ending_ = cause;
-  if (!cgroup_) return;
+  if (!processes_) return;
   if (record_.frozen != 0) {
-    (void)cgroup_->set_frozen(false);
+    (void)processes_->set_frozen(false);
     record_.frozen = 0;
   }
   const uint64_t now = boot_time_ns();
   if (grace_ns == 0) {
-    (void)cgroup_->kill();
+    (void)processes_->kill();
     kill_at_ = now + kKillAgain;
   } else {
     const uint64_t kill_at = grace_ns > UINT64_MAX - now ? UINT64_MAX : now + grace_ns;
     if (kill_at_ == 0) {
-      cgroup_->signal_all(SIGTERM);
-      cgroup_->signal_all(SIGCONT);
+      processes_->signal_all(SIGTERM);
+      processes_->signal_all(SIGCONT);
     }
     kill_at_ = kill_at_ == 0 ? kill_at : std::min(kill_at_, kill_at);
   }
@@ -126,8 +128,8 @@ void AdoptedTask::end_task(ExitCause cause, uint64_t grace_ns) {
 
 void AdoptedTask::on_timer() {
   const uint64_t now = boot_time_ns();
-  if (kill_at_ != 0 && kill_at_ <= now && cgroup_) {
-    (void)cgroup_->kill();
+  if (kill_at_ != 0 && kill_at_ <= now && processes_) {
+    (void)processes_->kill();
     kill_at_ = now + kKillAgain;
   }
   const uint64_t limit = time_limit_.deadline();
@@ -142,19 +144,28 @@ void AdoptedTask::arm_timer() {
   if (record_.tasks_gone != 0) return timer_.arm(0);
   const uint64_t limit =
       state() == TaskState::running && ending_ == ExitCause::none ? time_limit_.deadline() : 0;
-  timer_.arm(kill_at_ == 0 ? limit : limit == 0 ? kill_at_ : std::min(kill_at_, limit));
+  uint64_t next = 0;
+  for (const uint64_t when : {kill_at_, look_at_, limit}) {
+    if (when != 0) next = next == 0 ? when : std::min(next, when);
+  }
+  timer_.arm(next);
 }
 
 void AdoptedTask::check_gone() {
-  const bool populated = cgroup_ && cgroup_->is_populated();
-  if (record_.tasks_gone != 0 || populated || state() == TaskState::running) return;
+  const bool populated = processes_ && processes_->is_populated();
+  look_at_ = 0;
+  if (record_.tasks_gone != 0 || state() == TaskState::running) return;
+  if (populated) {
+    if (processes_->events() < 0) look_at_ = boot_time_ns() + kLookAgain;
+    return arm_timer();
+  }
   if (state() == TaskState::preparing || state() == TaskState::prepared) {
     record_.stage = static_cast<uint32_t>(wire::StartStage::supervisor);
     record_.error = EOWNERDEAD;
     set_text(record_.text, "the task's supervisor was lost before the task could start");
     change(TaskState::start_failed);
   }
-  if (cgroup_) loop_.forget(cgroup_->events());
+  if (processes_ && processes_->events() >= 0) loop_.forget(processes_->events());
   record_.tasks_gone = 1;
   change(state());
   arm_timer();
@@ -169,7 +180,7 @@ wire::Reply AdoptedTask::handle(const Packet& packet) {
 }
 
 int AdoptedTask::apply(const Packet& packet, std::string& text) {
-  if (state() != TaskState::running || !cgroup_) {
+  if (state() != TaskState::running || !processes_) {
     text = "the task is not running";
     return ESRCH;
   }
@@ -180,9 +191,9 @@ int AdoptedTask::apply(const Packet& packet, std::string& text) {
   isolation::Outcome<void> done;
   if (kind == LauncherKind::signal && packet.decode(signal) && signal.signal >= 1 && signal.signal <= 64) {
     if (signal.scope == static_cast<uint32_t>(wire::SignalScope::whole_task)) {
-      cgroup_->signal_all(signal.signal);
+      processes_->signal_all(signal.signal);
     } else if (signal.scope == static_cast<uint32_t>(wire::SignalScope::who_catches)) {
-      (void)cgroup_->signal_those_that_catch(signal.signal);
+      (void)processes_->signal_those_that_catch(signal.signal);
     } else {
       ::syscall(SYS_pidfd_send_signal, main_process_.get(), signal.signal, nullptr, 0);
     }
@@ -190,14 +201,14 @@ int AdoptedTask::apply(const Packet& packet, std::string& text) {
     end_task(ExitCause::killed, kill.grace_ns);
   } else if (kind == LauncherKind::freeze || kind == LauncherKind::thaw) {
     const bool frozen = kind == LauncherKind::freeze;
-    done = cgroup_->set_frozen(frozen);
+    done = processes_->set_frozen(frozen);
     record_.frozen = frozen ? 1 : 0;
     frozen ? time_limit_.freeze(boot_time_ns()) : time_limit_.thaw(boot_time_ns());
     (void)write_record(host_.tasks_folder.get(), record_);
   } else if (kind == LauncherKind::set_limits && packet.decode(limits)) {
     const isolation::TaskLimits wanted{limits.cpu_milli, limits.cpu_limit_milli, limits.pids_limit,
                                        limits.memory_mib};
-    done = cgroup_->set_limits(wanted, limits.which);
+    done = processes_->set_limits(wanted, limits.which);
     if ((limits.which & wire::kSetTimeLimit) != 0) {
       record_.time_limit_ns = limits.time_limit_ns;
       time_limit_.set_limit(limits.time_limit_ns);

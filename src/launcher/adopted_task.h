@@ -6,9 +6,9 @@
 
 #include <functional>
 
-#include "isolation/task_cgroup.h"
 #include "launcher/launcher_host.h"
 #include "launcher/packet.h"
+#include "launcher/personal_task.h"
 #include "launcher/time_limit.h"
 
 namespace tranche::launcher {
@@ -53,11 +53,12 @@ class AdoptedTask {
   wire::TaskRecord record_;
   OnChange on_change_;
   BootTimer timer_;
-  isolation::Outcome<isolation::TaskCgroup> cgroup_;
+  TaskProcessesPointer processes_;  // null: they cannot be found any more
   isolation::FileDescriptor main_process_;
   TimeLimit time_limit_;
   wire::ExitCause ending_ = wire::ExitCause::none;
   uint64_t kill_at_ = 0;
+  uint64_t look_at_ = 0;  // where nobody tells that the last one is gone
 };
 
 }  // namespace tranche::launcher

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <iterator>
 
@@ -20,6 +21,7 @@
 #include "isolation/process_state.h"
 #include "isolation/user_file.h"
 #include "launcher/adopted_task.h"
+#include "launcher/courtesy_guard.h"
 #include "launcher/packet.h"
 
 namespace tranche::launcher {
@@ -56,6 +58,7 @@ Outcome<void> join_namespaces(const Birth& birth) {
 }
 
 Outcome<void> enter_namespaces(const Birth& birth) {
+  if (birth.host.options.personal) return {};
   if (birth.mount_namespace >= 0) return join_namespaces(birth);
   const std::string jobs = birth.host.options.run_folder + "/jobs";
   const std::string job = jobs + "/" + std::to_string(birth.plan.request.key.job);
@@ -85,7 +88,9 @@ Outcome<void> drop_rights(const Birth& birth) {
   if (has(birth, wire::kStartNoNewPrivileges) && ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) {
     return call_failed("setting no_new_privs");
   }
-  if (has(birth, wire::kStartEmulatedNodes)) TRY(isolation::refuse_loop_ioctls());
+  // Where the user could open the nodes without us, nothing is gained by refusing it to the task.
+  if (has(birth, wire::kStartEmulatedNodes) && !birth.host.options.personal)
+    TRY(isolation::refuse_loop_ioctls());
   return isolation::become(birth.plan.identity, birth.plan.request.gid);
 }
 
@@ -153,9 +158,24 @@ Failure execute_failure(const char* command, int error) {
   return isolation::system_failure(error, "executing " + name);
 }
 
+// In personal mode variables do what a mount does for root. First, as who looks for them reads only so much.
+void add_variables(const Birth& birth, std::vector<std::string>& added, std::vector<char*>& variables) {
+  constexpr std::string_view kPath = "LD_LIBRARY_PATH=";
+  std::string old_path;
+  std::erase_if(variables, [&](const char* variable) {
+    if (variable == nullptr || !std::string_view(variable).starts_with(kPath)) return false;
+    old_path = variable + kPath.size();
+    return true;
+  });
+  added = courtesy_variables(birth.host, birth.plan.request.key, old_path);
+  std::vector<char*> first;
+  for (std::string& variable : added) first.push_back(variable.data());
+  variables.insert(variables.begin(), first.begin(), first.end());
+}
+
 [[noreturn]] void live(const Birth& birth) {
   using wire::StartStage;
-  must(birth, StartStage::cgroup, birth.cgroup.join_v1());
+  must(birth, StartStage::cgroup, birth.processes.join());
   // Not even a copy of the shepherd's ends: its death must be seen by the launcher and by wait_for_word.
   int kept[] = {birth.channel,        birth.files.input,    birth.files.output,    birth.files.error,
                 birth.files.terminal, birth.arbiter_socket, birth.mount_namespace, birth.ipc_namespace};
@@ -169,7 +189,12 @@ Failure execute_failure(const char* command, int error) {
   // Everything is O_CLOEXEC from birth; this holds even for what a library may have opened without.
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   wait_for_word(birth);
-  environ = const_cast<char**>(birth.block.variables.data());
+  std::vector<std::string> added;
+  std::vector<char*> variables = birth.block.variables;
+  if (birth.host.options.personal) {
+    add_variables(birth, added, variables);
+  }
+  environ = variables.data();
   const char* command = birth.block.arguments[0];
   ::execvp(command, birth.block.arguments.data());
   give_up(birth, StartStage::execute, execute_failure(command, errno));
@@ -180,13 +205,14 @@ Failure execute_failure(const char* command, int error) {
 Outcome<BornProcess> give_birth(const Birth& birth) {
   int process = -1;
   clone_args arguments{};
-  arguments.flags = CLONE_INTO_CGROUP | CLONE_PIDFD;
-  const bool joins = birth.mount_namespace >= 0;
+  arguments.flags = CLONE_PIDFD;
+  if (birth.processes.birth_cgroup() >= 0) arguments.flags |= CLONE_INTO_CGROUP;
+  const bool joins = birth.mount_namespace >= 0 || birth.host.options.personal;
   if (!joins) arguments.flags |= CLONE_NEWNS;
   if (!joins && !has(birth, wire::kStartJobShares)) arguments.flags |= CLONE_NEWIPC;
   arguments.pidfd = reinterpret_cast<__u64>(&process);
   arguments.exit_signal = SIGCHLD;
-  arguments.cgroup = static_cast<__u64>(birth.cgroup.unified());
+  arguments.cgroup = static_cast<__u64>(std::max(birth.processes.birth_cgroup(), 0));
   const long pid = ::syscall(SYS_clone3, &arguments, sizeof arguments);
   if (pid < 0) return call_failed("starting a process in the task's cgroup");
   if (pid == 0) live(birth);

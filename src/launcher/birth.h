@@ -2,7 +2,7 @@
 // makes itself the user's, opens the user's files as the user, reports, waits for the word and executes.
 #pragma once
 
-#include "isolation/task_cgroup.h"
+#include "isolation/task_processes.h"
 #include "launcher/launch_block.h"
 #include "launcher/launcher_host.h"
 
@@ -28,7 +28,7 @@ struct Birth {
   const LauncherHost& host;
   const TaskPlan& plan;
   const LaunchBlock& block;
-  const isolation::TaskCgroup& cgroup;
+  const isolation::TaskProcesses& processes;
   TaskFiles files;
   int channel = -1;         // the child's end
   int arbiter_socket = -1;  // unbound: gets its name in the task's own view; -1: no guard

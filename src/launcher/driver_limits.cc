@@ -39,7 +39,7 @@ std::string uuid_text(const uint8_t (&uuid)[16]) {
 std::set<std::string> proven_gpus(const LauncherHost& host) {
   std::set<std::string> proven;
   if (host.guard_folder.empty()) return proven;
-  const auto folder = isolation::open_root_folder_at(AT_FDCWD, host.guard_folder.c_str());
+  const auto folder = isolation::open_own_folder_at(AT_FDCWD, host.guard_folder.c_str());
   if (!folder) return proven;
   const auto text = isolation::read_text_at(folder->get(), "limits");
   if (!text) return proven;

@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <optional>
 
 #include "launcher/birth.h"
 #include "launcher/client_stream.h"
 #include "launcher/event_loop.h"
+#include "launcher/personal_task.h"
 #include "launcher/task_files.h"
 
 namespace tranche::launcher {
@@ -58,14 +58,14 @@ class ExecSession {
   Outcome<void> begin() {
     TRY_ASSIGN(block_, read_launch_block(exec_.plan.launch_block.get()));
     const wire::StartRequest& request = exec_.plan.request;
-    TRY_ASSIGN(cgroup_, isolation::TaskCgroup::open(host_.cgroups, request.uid, request.key));
+    TRY_ASSIGN(processes_, open_processes(host_, exec_.record));
     TRY_ASSIGN(TaskFileEnds ends, make_task_files(request, client_));
     int channel[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel) != 0)
       return call_failed("making a channel");
     channel_ = FileDescriptor(channel[0]);
     const FileDescriptor child_end(channel[1]);
-    Birth birth{host_, exec_.plan, block_, *cgroup_, ends.files(), child_end.get()};
+    Birth birth{host_, exec_.plan, block_, *processes_, ends.files(), child_end.get()};
     birth.mount_namespace = exec_.mount_namespace.get();
     birth.ipc_namespace = exec_.ipc_namespace.get();
     TRY_ASSIGN(BornProcess born, give_birth(birth));
@@ -142,7 +142,7 @@ class ExecSession {
   BootTimer timer_;
   ClientStream client_;
   LaunchBlock block_;
-  std::optional<isolation::TaskCgroup> cgroup_;
+  TaskProcessesPointer processes_;
   FileDescriptor signals_;
   FileDescriptor channel_;
   FileDescriptor process_;  // pidfd
@@ -154,15 +154,19 @@ class ExecSession {
 
 }  // namespace
 
-Outcome<void> open_main_process(int pid, uint64_t start_ticks, ExecPlan& exec) {
+Outcome<void> open_main_process(const wire::TaskRecord& record, bool namespaces, ExecPlan& exec) {
+  const int pid = record.task_pid;
   exec.process = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!exec.process) return call_failed("opening the task's main process");
-  const std::string folder = "/proc/" + std::to_string(pid) + "/ns/";
-  exec.mount_namespace = FileDescriptor(::open((folder + "mnt").c_str(), O_RDONLY | O_CLOEXEC));
-  exec.ipc_namespace = FileDescriptor(::open((folder + "ipc").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!exec.mount_namespace || !exec.ipc_namespace) return call_failed("opening the task's namespaces");
+  if (namespaces) {
+    const std::string folder = "/proc/" + std::to_string(pid) + "/ns/";
+    exec.mount_namespace = FileDescriptor(::open((folder + "mnt").c_str(), O_RDONLY | O_CLOEXEC));
+    exec.ipc_namespace = FileDescriptor(::open((folder + "ipc").c_str(), O_RDONLY | O_CLOEXEC));
+    if (!exec.mount_namespace || !exec.ipc_namespace) return call_failed("opening the task's namespaces");
+  }
   // Seen after they were opened: the number was still that process's.
-  if (pid <= 0 || process_start_ticks(pid) != start_ticks) return failed(ESRCH, "the task has ended");
+  if (pid <= 0 || process_start_ticks(pid) != record.task_start_ticks)
+    return failed(ESRCH, "the task has ended");
   return {};
 }
 

@@ -11,14 +11,15 @@ namespace tranche::launcher {
 // the terminal.
 struct ExecPlan {
   TaskPlan plan;
+  wire::TaskRecord record{};
   // Of the task's main process:
   isolation::FileDescriptor process;  // pidfd
   isolation::FileDescriptor mount_namespace;
   isolation::FileDescriptor ipc_namespace;
 };
 
-// Opens process `pid` and its namespaces, provided that it is still the one that started at `start_ticks`.
-isolation::Outcome<void> open_main_process(int pid, uint64_t start_ticks, ExecPlan& exec);
+// Opens the task's main process and, if wanted, its namespaces, provided that it is still the one recorded.
+isolation::Outcome<void> open_main_process(const wire::TaskRecord& record, bool namespaces, ExecPlan& exec);
 
 // Called in the forked child. Never returns to the launcher's code.
 [[noreturn]] void run_exec_session(const LauncherHost& host, ExecPlan exec);

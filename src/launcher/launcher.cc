@@ -69,7 +69,7 @@ Outcome<FileDescriptor> Launcher::listen_at(const char* name, uint32_t uid, uint
 Outcome<void> Launcher::open() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   watch_signals();
-  TRY_ASSIGN(shepherd_listener_, listen_at(kShepherdSocket, 0, 0));
+  TRY_ASSIGN(shepherd_listener_, listen_at(kShepherdSocket, ::geteuid(), ::getegid()));
   loop_.watch(shepherd_listener_.get(), EPOLLIN, [this](uint32_t) { accept_shepherd(); });
   tasks_.restore();
   TRY_ASSIGN(daemon_listener_, listen_at(kDaemonSocket, host_.daemon_uid, host_.daemon_gid));
@@ -112,7 +112,7 @@ void Launcher::accept_daemon() {
 void Launcher::accept_shepherd() {
   FileDescriptor socket = accept_from(shepherd_listener_);
   ucred peer{};
-  if (!socket || !read_peer(socket.get(), peer) || peer.uid != 0) return;
+  if (!socket || !read_peer(socket.get(), peer) || peer.uid != ::geteuid()) return;
   const uint64_t serial = next_newcomer_++;
   const int duplicate = ::fcntl(socket.get(), F_DUPFD_CLOEXEC, 3);
   auto kept = std::make_shared<FileDescriptor>(duplicate);

@@ -34,6 +34,7 @@ class Launcher {
   // launcher_requests.cc
   void on_request(Packet& packet);
   void on_start(Packet& packet);
+  isolation::Outcome<isolation::Identity> find_user(uint32_t uid);
   isolation::Outcome<TaskPlan> plan_start(Packet& packet);
   isolation::Outcome<void> start_shepherd(TaskPlan plan);
   void on_open_as_user(const Packet& packet);

@@ -17,6 +17,11 @@ using isolation::failed;
 using isolation::Outcome;
 
 Outcome<void> find_daemon_user(LauncherHost& host) {
+  if (host.options.personal) {
+    host.daemon_uid = ::geteuid();
+    host.daemon_gid = ::getegid();
+    return {};
+  }
   const passwd* user = ::getpwnam(host.options.daemon_user.c_str());
   if (user == nullptr) {
     return failed(
@@ -29,19 +34,27 @@ Outcome<void> find_daemon_user(LauncherHost& host) {
   return {};
 }
 
+// Nobody else has business in it.
+Outcome<void> open_personal_run_folder(LauncherHost& host) {
+  TRY_ASSIGN(host.run_folder, isolation::make_own_folder_at(AT_FDCWD, host.options.run_folder.c_str(), 0700));
+  TRY_ASSIGN(host.tasks_folder, isolation::make_own_folder_at(host.run_folder.get(), "tasks", 0700));
+  TRY_ASSIGN(host.jobs_folder, isolation::make_own_folder_at(host.run_folder.get(), "jobs", 0700));
+  return {};
+}
+
 // Sticky and writable by the daemon's group: it makes its own socket there and cannot replace what root made.
 Outcome<void> open_run_folder(LauncherHost& host) {
-  TRY_ASSIGN(host.run_folder,
-             isolation::make_root_folder_at(AT_FDCWD, host.options.run_folder.c_str(), 0755));
+  if (host.options.personal) return open_personal_run_folder(host);
+  TRY_ASSIGN(host.run_folder, isolation::make_own_folder_at(AT_FDCWD, host.options.run_folder.c_str(), 0755));
   if (::fchown(host.run_folder.get(), 0, host.daemon_gid) != 0 ||
       ::fchmod(host.run_folder.get(), 01775) != 0) {
     return isolation::call_failed(host.options.run_folder);
   }
-  TRY_ASSIGN(host.tasks_folder, isolation::make_root_folder_at(host.run_folder.get(), "tasks", 0750));
+  TRY_ASSIGN(host.tasks_folder, isolation::make_own_folder_at(host.run_folder.get(), "tasks", 0750));
   if (::fchown(host.tasks_folder.get(), 0, host.daemon_gid) != 0) return isolation::call_failed("tasks");
-  TRY(isolation::make_root_folder_at(host.run_folder.get(), "jobs", 0700));
+  TRY(isolation::make_own_folder_at(host.run_folder.get(), "jobs", 0700));
   TRY(isolation::make_job_root(host.options.run_folder + "/jobs"));
-  TRY_ASSIGN(host.jobs_folder, isolation::open_root_folder_at(host.run_folder.get(), "jobs"));
+  TRY_ASSIGN(host.jobs_folder, isolation::open_own_folder_at(host.run_folder.get(), "jobs"));
   return {};
 }
 
@@ -55,6 +68,7 @@ Outcome<void> check_driver_folder(LauncherHost& host) {
   if (::stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
     return failed(ENOENT, "--driver-library-dir " + folder + " is not a folder");
   }
+  if (host.options.personal) return {};
   TRY_ASSIGN(host.library_folder, isolation::find_library_folder());
   return {};
 }
@@ -63,9 +77,11 @@ Outcome<void> check_driver_folder(LauncherHost& host) {
 Outcome<void> find_guard(LauncherHost& host) {
   const std::string folder = host.options.run_folder + "/guard";
   if (::access((folder + "/libcuda.so.1").c_str(), R_OK) != 0) return {};
-  TRY(isolation::open_root_folder_at(AT_FDCWD, folder.c_str()));
-  TRY(isolation::make_guard_mount_point());
-  TRY_ASSIGN(host.library_folder, isolation::find_library_folder());
+  TRY(isolation::open_own_folder_at(AT_FDCWD, folder.c_str()));
+  if (!host.options.personal) {
+    TRY(isolation::make_guard_mount_point());
+    TRY_ASSIGN(host.library_folder, isolation::find_library_folder());
+  }
   host.guard_folder = folder;
   return {};
 }
@@ -81,7 +97,9 @@ Outcome<LauncherHost> open_host(const Options& options) {
   }
   TRY(find_daemon_user(host));
   TRY(check_driver_folder(host));
-  TRY_ASSIGN(host.cgroups, isolation::CgroupTree::open(options.cgroup_root));
+  if (!options.personal) {
+    TRY_ASSIGN(host.cgroups, isolation::CgroupTree::open(options.cgroup_root));
+  }
   TRY(open_run_folder(host));
   TRY(find_guard(host));
   return host;

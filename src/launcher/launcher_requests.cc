@@ -104,6 +104,12 @@ void Launcher::on_start(Packet& packet) {
   reply(id, started.error().error, started.error().text);
 }
 
+Outcome<isolation::Identity> Launcher::find_user(uint32_t uid) {
+  if (!host_.options.personal) return users_.find(uid);
+  if (uid != ::geteuid()) return failed(EPERM, "this is another user's personal launcher");
+  return isolation::own_identity();
+}
+
 Outcome<TaskPlan> Launcher::plan_start(Packet& packet) {
   TaskPlan plan;
   if (!packet.decode(plan.request, wire::kStartRequestFirstSize)) return failed(EINVAL, "Start: too short");
@@ -114,12 +120,16 @@ Outcome<TaskPlan> Launcher::plan_start(Packet& packet) {
   }
   if (tasks_.size() >= host_.options.max_tasks)
     return failed(EAGAIN, "the launcher's limit of tasks is reached (--max-tasks)");
-  TRY_ASSIGN(plan.identity, users_.find(request.uid));
+  TRY_ASSIGN(plan.identity, find_user(request.uid));
+  // Without root nobody changes groups.
+  if (host_.options.personal) plan.request.gid = plan.identity.primary_gid;
   if (request.gid == 0 || !isolation::is_member(plan.identity, request.gid)) {
     return failed(EPERM, plan.identity.name + " is not a member of group " + std::to_string(request.gid));
   }
-  TRY_ASSIGN(plan.nodes, isolation::find_gpu_nodes(request.gpu_minors, request.gpu_count));
-  TRY_ASSIGN(plan.device_filter, device_filters_.find(plan.nodes));
+  if (!host_.options.personal) {
+    TRY_ASSIGN(plan.nodes, isolation::find_gpu_nodes(request.gpu_minors, request.gpu_count));
+    TRY_ASSIGN(plan.device_filter, device_filters_.find(plan.nodes));
+  }
   plan.launch_block = std::move(packet.files[0]);
   if (!plan.launch_block) return failed(EINVAL, "Start: the launch block is missing");
   TRY(check_seals(plan.launch_block.get()));
@@ -133,7 +143,7 @@ Outcome<TaskPlan> Launcher::plan_start(Packet& packet) {
 
 Outcome<void> Launcher::start_shepherd(TaskPlan plan) {
   const wire::StartRequest& request = plan.request;
-  if ((request.flags & wire::kStartJobShares) != 0) {
+  if ((request.flags & wire::kStartJobShares) != 0 && !host_.options.personal) {
     TRY(isolation::make_job_space(host_.jobs_folder.get(), std::to_string(request.key.job)));
   }
   int ends[2];
@@ -193,7 +203,7 @@ Outcome<void> Launcher::start_exec(Packet& packet) {
                 wire::kStartInteractive;
   start.terminal_rows = request.terminal_rows;
   start.terminal_columns = request.terminal_columns;
-  TRY_ASSIGN(exec.plan.identity, users_.find(request.uid));
+  TRY_ASSIGN(exec.plan.identity, find_user(request.uid));
   start.gid = exec.plan.identity.primary_gid;
   exec.plan.launch_block = std::move(packet.files[0]);
   if (!exec.plan.launch_block) return failed(EINVAL, "Exec: the launch block is missing");
@@ -202,7 +212,8 @@ Outcome<void> Launcher::start_exec(Packet& packet) {
   if (!exec.plan.client || !is_stream_socket(exec.plan.client.get())) {
     return failed(EINVAL, "Exec: the client's stream socket is missing");
   }
-  TRY(open_main_process(record.task_pid, record.task_start_ticks, exec));
+  exec.record = record;
+  TRY(open_main_process(record, !host_.options.personal, exec));
   const pid_t pid = ::fork();
   if (pid < 0) return call_failed("starting a session");
   if (pid == 0) {
@@ -224,7 +235,7 @@ void Launcher::on_open_as_user(const Packet& packet) {
       request.mode > static_cast<uint32_t>(wire::OpenMode::write_append)) {
     return reply(id, EINVAL, "OpenAsUser needs an absolute path and a known mode");
   }
-  const auto identity = users_.find(request.uid);
+  const auto identity = find_user(request.uid);
   if (!identity) return reply(id, identity.error().error, identity.error().text);
   if (const auto begun = helpers_.open_as_user(request, *identity); !begun) {
     reply(id, begun.error().error, begun.error().text);

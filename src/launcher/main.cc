@@ -14,6 +14,7 @@
 #include "isolation/process_state.h"
 #include "launcher/hold.h"
 #include "launcher/launcher.h"
+#include "launcher/personal_task.h"
 
 namespace tranche::launcher {
 namespace {
@@ -23,7 +24,12 @@ constexpr const char* kUsage =
     "DIR]\n"
     "                        [--allow-system-uids-from UID] [--max-tasks N] [--ready-fd N]\n"
     "       tranche-launcher --hold [--cgroup-root NAME] [--ready-fd N]\n"
-    "Starts and supervises tasks for tranched. --hold only keeps the cgroup subtree.\n";
+    "       tranche-launcher --personal --run-dir DIR [--driver-library-dir DIR] [--max-tasks N] [--ready-fd "
+    "N]\n"
+    "       tranche-launcher --personal --run-dir DIR --end-tasks\n"
+    "Starts and supervises tasks for tranched. --hold only keeps the cgroup subtree. --personal: for one "
+    "user,\n"
+    "without root. --end-tasks ends all tasks of the run folder.\n";
 
 enum Choice : int {
   run_dir = 1,
@@ -34,6 +40,8 @@ enum Choice : int {
   max_tasks,
   ready_fd,
   hold,
+  personal,
+  end_tasks,
   help,
   version
 };
@@ -61,6 +69,8 @@ int parse(int count, char** arguments, Options& options) {
       {"max-tasks", required_argument, nullptr, max_tasks},
       {"ready-fd", required_argument, nullptr, ready_fd},
       {"hold", no_argument, nullptr, hold},
+      {"personal", no_argument, nullptr, personal},
+      {"end-tasks", no_argument, nullptr, end_tasks},
       {"help", no_argument, nullptr, help},
       {"version", no_argument, nullptr, version},
       {nullptr, 0, nullptr, 0},
@@ -77,6 +87,10 @@ int parse(int count, char** arguments, Options& options) {
       options.driver_library_folder = optarg;
     else if (choice == hold)
       options.hold = true;
+    else if (choice == personal)
+      options.personal = true;
+    else if (choice == end_tasks)
+      options.end_tasks = true;
     else if (choice == system_uids) {
       const auto uid = read_number(optarg, 1, isolation::kFirstOrdinaryUid);
       if (!uid) return complain("--allow-system-uids-from", "a uid from 1 to 1000");
@@ -114,7 +128,10 @@ int fail_with(const isolation::Failure& failure) {
 int run(int count, char** arguments) {
   Options options;
   if (const int parsed = parse(count, arguments, options); parsed != 0) return parsed < 0 ? 0 : parsed;
-  if (::geteuid() != 0)
+  if (options.personal && (::geteuid() == 0 || options.hold))
+    return complain("--personal",
+                    "without --hold, and started by the user whose tasks they are, not by root");
+  if (!options.personal && (::geteuid() != 0 || options.end_tasks))
     return complain("tranche-launcher", "run as root: it starts tasks under their users' identity");
   if (options.hold) {
     const auto held = hold_subtree(options);
@@ -124,6 +141,10 @@ int run(int count, char** arguments) {
   arm_failpoints(FailpointRole::launcher);
   auto host = open_host(options);
   if (!host) return fail_with(host.error());
+  if (options.end_tasks) {
+    const auto ended = end_all_tasks(*host);
+    return ended ? 0 : fail_with(ended.error());
+  }
   ::umask(0022);
   if (::chdir("/") != 0) return 1;
   Launcher launcher(*host);

@@ -12,6 +12,7 @@
 
 #include "isolation/task_cgroup.h"
 #include "launcher/helper.h"
+#include "launcher/personal_task.h"
 
 namespace tranche::launcher {
 namespace {
@@ -45,6 +46,11 @@ bool is_node(int folder, const char* file, const isolation::DeviceNode& node) {
          status.stx_rdev_minor == node.minor;
 }
 
+// By mark or descent where there is no cgroup to tell it.
+void name_personal_task(const LauncherHost& host, wire::ScanEntry& entry) {
+  if (const auto key = find_task_of(host, entry.pid)) entry.key = *key;
+}
+
 void describe(const LauncherHost& host, int process, const char* pid, wire::ScanEntry& entry) {
   entry.pid = ::atoi(pid);
   entry.start_ticks = process_start_ticks(entry.pid);
@@ -57,6 +63,7 @@ void describe(const LauncherHost& host, int process, const char* pid, wire::Scan
     const size_t count = std::min({text->size(), text->find('\n'), sizeof entry.command - 1});
     std::memcpy(entry.command, text->data(), count);
   }
+  if (host.options.personal) return name_personal_task(host, entry);
   if (const auto text = isolation::read_text_at(process, "cgroup")) {
     const size_t line = text->find("0::");
     if (line == std::string::npos) return;

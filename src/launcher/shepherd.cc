@@ -111,7 +111,7 @@ void Shepherd::on_main_ended(int status, uint64_t max_resident_kib) {
   end.max_resident_kib = std::max(end.max_resident_kib, max_resident_kib);
   end.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  const isolation::TaskUsage usage = cgroup_->usage();
+  const isolation::TaskUsage usage = processes_->usage();
   end.user_time_ns = usage.user_time_ns;
   end.system_time_ns = usage.system_time_ns;
   end.memory_peak_bytes = usage.memory_peak_bytes;
@@ -121,7 +121,7 @@ void Shepherd::on_main_ended(int status, uint64_t max_resident_kib) {
   if (ending_ != ExitCause::none) cause = ending_;
   end.cause = static_cast<uint32_t>(cause);
   record_.state = static_cast<uint32_t>(TaskState::exited);
-  const bool gone = !cgroup_->is_populated();
+  const bool gone = !processes_->is_populated();
   usage_is_final_ = gone;
   write_record();
   auto event = make_event<wire::ExitedEvent>(LauncherKind::exited);
@@ -143,21 +143,21 @@ void Shepherd::signal_client_group(int signal) {
 
 void Shepherd::end_task(ExitCause cause, uint64_t grace_ns) {
   if (ending_ == ExitCause::none) ending_ = cause;
-  if (!cgroup_ || record_.tasks_gone != 0) return;
+  if (!processes_ || record_.tasks_gone != 0) return;
   if (record_.frozen != 0) {
-    (void)cgroup_->set_frozen(false);
+    (void)processes_->set_frozen(false);
     record_.frozen = 0;
     time_limit_.thaw(boot_time_ns());
   }
   const uint64_t now = boot_time_ns();
   const uint64_t kill_at = std::max<uint64_t>(1, grace_ns > UINT64_MAX - now ? UINT64_MAX : now + grace_ns);
   if (kill_at_ == 0 && grace_ns != 0) {
-    cgroup_->signal_all(SIGTERM);
-    cgroup_->signal_all(SIGCONT);
+    processes_->signal_all(SIGTERM);
+    processes_->signal_all(SIGCONT);
   }
   kill_at_ = kill_at_ == 0 ? kill_at : std::min(kill_at_, kill_at);
   if (grace_ns == 0) {
-    (void)cgroup_->kill();
+    (void)processes_->kill();
     kill_at_ = now + kKillAgainNs;
   }
   arm_timer();
@@ -176,7 +176,7 @@ uint64_t Shepherd::limit_signal_at() const {
 void Shepherd::send_limit_signal() {
   limit_signal_sent_ = true;
   const int signal = plan_.request.limit_signal;
-  if (cgroup_->signal_those_that_catch(signal) == 0) signal_main(signal);
+  if (processes_->signal_those_that_catch(signal) == 0) signal_main(signal);
 }
 
 void Shepherd::on_timer() {
@@ -186,8 +186,8 @@ void Shepherd::on_timer() {
     when = 0;
     return true;
   };
-  if (due(kill_at_) && cgroup_) {
-    (void)cgroup_->kill();
+  if (due(kill_at_) && processes_) {
+    (void)processes_->kill();
     kill_at_ = now + kKillAgainNs;
   }
   if (const uint64_t at = limit_signal_at(); at != 0 && at <= now) send_limit_signal();
@@ -220,14 +220,20 @@ void Shepherd::arm_timer() {
 void Shepherd::check_gone() {
   if (record_.tasks_gone == 0) {
     if (!has_ended() || !main_reaped_) {
-      if (cgroup_) (void)cgroup_->is_populated();  // re-arms the notification
+      if (processes_) (void)processes_->is_populated();  // re-arms the notification
       return;
     }
-    if (cgroup_ && cgroup_->is_populated()) return;
+    if (processes_ && processes_->is_populated()) {
+      if (processes_->events() < 0 && retry_at_ == 0) {
+        retry_at_ = boot_time_ns() + kLookAgainNs;
+        arm_timer();
+      }
+      return;
+    }
     on_gone();
   }
   if (!cgroup_removed_) {
-    cgroup_removed_ = cgroup_->remove().has_value();
+    cgroup_removed_ = processes_->remove().has_value();
     failpoint("cgroup.removed");
     if (!cgroup_removed_) {
       retry_at_ = boot_time_ns() + kRetryNs;
@@ -237,7 +243,7 @@ void Shepherd::check_gone() {
 }
 
 void Shepherd::clear_limits() {
-  if (!has_driver_limits_ || !cgroup_) return;
+  if (!has_driver_limits_ || !processes_) return;
   has_driver_limits_ = false;
   const auto cleared = clear_driver_limits(host_, record_.uid, record_.key);
   failpoint("driver_limits.cleared");
@@ -247,10 +253,10 @@ void Shepherd::clear_limits() {
 }
 
 void Shepherd::on_gone() {
-  if (cgroup_) loop_.forget(cgroup_->events());
+  if (processes_ && processes_->events() >= 0) loop_.forget(processes_->events());
   kill_at_ = lost_client_at_ = 0;
-  if (cgroup_ && state() == TaskState::exited && !usage_is_final_) {
-    const isolation::TaskUsage usage = cgroup_->usage();
+  if (processes_ && state() == TaskState::exited && !usage_is_final_) {
+    const isolation::TaskUsage usage = processes_->usage();
     record_.end.user_time_ns = usage.user_time_ns;
     record_.end.system_time_ns = usage.system_time_ns;
   }

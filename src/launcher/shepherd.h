@@ -8,11 +8,11 @@
 #include <memory>
 #include <optional>
 
-#include "isolation/task_cgroup.h"
 #include "launcher/arbiter_link.h"
 #include "launcher/birth.h"
 #include "launcher/client_stream.h"
 #include "launcher/launcher_link.h"
+#include "launcher/personal_task.h"
 #include "launcher/task_files.h"
 #include "launcher/time_limit.h"
 
@@ -76,6 +76,7 @@ class Shepherd {
   }
 
   static constexpr uint64_t kRetryNs = 5'000'000;          // until a cgroup is seen empty or can be removed
+  static constexpr uint64_t kLookAgainNs = 50'000'000;     // where nobody tells that the last one is gone
   static constexpr uint64_t kKillAgainNs = 1'000'000'000;  // for processes the kernel has not let go yet
   static constexpr uint64_t kLingerNs = 600'000'000'000;   // for a client that does not take its output
 
@@ -88,7 +89,7 @@ class Shepherd {
   ClientStream client_;
   ArbiterLink arbiter_;
   LaunchBlock block_;
-  std::optional<isolation::TaskCgroup> cgroup_;
+  TaskProcessesPointer processes_;
   isolation::FileDescriptor signals_;
   isolation::FileDescriptor birth_channel_;
   TaskFileEnds task_ends_;                  // until the child has them

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "base/failpoint.h"
+#include "launcher/courtesy_guard.h"
 #include "launcher/driver_limits.h"
 #include "launcher/record_file.h"
 #include "launcher/shepherd.h"
@@ -36,9 +37,9 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   block_ = std::move(*block);
   plan_.launch_block.close();
 
-  auto cgroup = isolation::TaskCgroup::create(host_.cgroups, plan_.request.uid, plan_.request.key);
-  if (!cgroup) return StageFailure{StartStage::cgroup, cgroup.error()};
-  cgroup_ = std::move(*cgroup);
+  auto processes = create_processes(host_, plan_.request.uid, plan_.request.key);
+  if (!processes) return StageFailure{StartStage::cgroup, processes.error()};
+  processes_ = std::move(*processes);
   cgroup_removed_ = false;
   failpoint("cgroup.made");
   isolation::TaskLimits limits;
@@ -48,10 +49,12 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
   limits.memory_mib = plan_.request.memory_mib;
   // A new cgroup has no memory limit: there is nothing to write for a task without one.
   const uint32_t memory = limits.memory_mib == 0 ? 0 : wire::kSetMemory;
-  const auto limited = cgroup_->set_limits(limits, memory | wire::kSetCpu | wire::kSetPids);
+  const auto limited = processes_->set_limits(limits, memory | wire::kSetCpu | wire::kSetPids);
   if (!limited) return StageFailure{StartStage::cgroup, limited.error()};
-  const auto filtered = isolation::attach_device_filter(cgroup_->unified(), plan_.device_filter);
-  if (!filtered) return StageFailure{StartStage::devices, filtered.error()};
+  if (plan_.device_filter >= 0) {
+    const auto filtered = isolation::attach_device_filter(processes_->birth_cgroup(), plan_.device_filter);
+    if (!filtered) return StageFailure{StartStage::devices, filtered.error()};
+  }
 
   failpoint("device_filter.attached");
   const auto files = make_client_files();
@@ -69,8 +72,13 @@ std::optional<Shepherd::StageFailure> Shepherd::build() {
     failpoint("driver_limits.set");
     const auto made = arbiter_.make_files(plan_.request, *held);
     if (!made) return StageFailure{StartStage::devices, made.error()};
+    if (host_.options.personal) {
+      const auto guarded = make_courtesy_guard(host_, plan_.request.key, arbiter_.socket());
+      if (!guarded) return StageFailure{StartStage::devices, guarded.error()};
+    }
   }
-  auto born = give_birth(Birth{host_, plan_, block_, *cgroup_, *files, child_end.get(), arbiter_.socket()});
+  auto born =
+      give_birth(Birth{host_, plan_, block_, *processes_, *files, child_end.get(), arbiter_.socket()});
   task_ends_ = {};
   failpoint("task.born");
   if (!born) return StageFailure{StartStage::cgroup, born.error()};
@@ -88,7 +96,8 @@ void Shepherd::prepare() {
     return;
   }
   loop_.watch(birth_channel_.get(), EPOLLIN, [this](uint32_t) { on_birth_channel(); });
-  loop_.watch(cgroup_->events(), EPOLLPRI, [this](uint32_t) { check_gone(); });
+  if (processes_->events() >= 0)
+    loop_.watch(processes_->events(), EPOLLPRI, [this](uint32_t) { check_gone(); });
 }
 
 bool Shepherd::on_birth_channel() {
@@ -155,7 +164,7 @@ void Shepherd::fail_start(StartStage stage, const Failure& failure) {
   event.error = record_.error;
   std::memcpy(event.text, record_.text, sizeof event.text);
   link_.send(event);
-  if (cgroup_) (void)cgroup_->kill();
+  if (processes_) (void)processes_->kill();
 }
 
 }  // namespace tranche::launcher

@@ -93,9 +93,9 @@ void Shepherd::on_signal(const Packet& packet) {
     return reply(id, EINVAL, "no such signal");
   if (state() != TaskState::running) return reply(id, ESRCH, "the task is not running");
   if (request.scope == static_cast<uint32_t>(wire::SignalScope::whole_task)) {
-    cgroup_->signal_all(request.signal);
+    processes_->signal_all(request.signal);
   } else if (request.scope == static_cast<uint32_t>(wire::SignalScope::who_catches)) {
-    (void)cgroup_->signal_those_that_catch(request.signal);
+    (void)processes_->signal_those_that_catch(request.signal);
   } else {
     signal_main(request.signal);
   }
@@ -113,7 +113,7 @@ void Shepherd::on_kill(const Packet& packet) {
 
 void Shepherd::on_freeze(uint64_t id, bool frozen) {
   if (state() != TaskState::running) return reply(id, ESRCH, "the task is not running");
-  if (const auto done = cgroup_->set_frozen(frozen); !done)
+  if (const auto done = processes_->set_frozen(frozen); !done)
     return reply(id, done.error().error, done.error().text);
   record_.frozen = frozen ? 1 : 0;
   frozen ? time_limit_.freeze(boot_time_ns()) : time_limit_.thaw(boot_time_ns());
@@ -127,13 +127,13 @@ void Shepherd::on_set_limits(const Packet& packet) {
   const uint64_t id = packet.header.id;
   if (!packet.decode(request)) return reply(id, EINVAL, "malformed SetLimits");
   if (request.memory_mib > (uint64_t{1} << 40)) return reply(id, EINVAL, "memory limit out of range");
-  if (!cgroup_ || has_ended()) return reply(id, ESRCH, "the task has ended");
+  if (!processes_ || has_ended()) return reply(id, ESRCH, "the task has ended");
   isolation::TaskLimits limits;
   limits.cpu_milli = request.cpu_milli;
   limits.cpu_limit_milli = request.cpu_limit_milli;
   limits.pids = request.pids_limit;
   limits.memory_mib = request.memory_mib;
-  const auto done = cgroup_->set_limits(limits, request.which);
+  const auto done = processes_->set_limits(limits, request.which);
   if (!done) return reply(id, done.error().error, done.error().text);
   if ((request.which & wire::kSetTimeLimit) != 0) {
     record_.time_limit_ns = request.time_limit_ns;
@@ -161,7 +161,7 @@ void Shepherd::on_set_gpu_memory(const Packet& packet) {
     changed.shares[i].limit_bytes = request.shares[i].limit_bytes;
     changed.guarantee_bytes[i] = request.guarantee_bytes[i];
   }
-  if (!cgroup_ || has_ended() || !arbiter_.has_files())
+  if (!processes_ || has_ended() || !arbiter_.has_files())
     return reply(id, ESRCH, "the task has no part of a GPU now");
   // After a restart the daemon says it again.
   if (std::memcmp(&changed, &plan_.request, sizeof changed) == 0) return reply(id, 0);

@@ -14,7 +14,9 @@
 #include "base/failpoint.h"
 #include "isolation/cgroup_sweep.h"
 #include "isolation/mount_view.h"
+#include "launcher/courtesy_guard.h"
 #include "launcher/driver_limits.h"
+#include "launcher/personal_task.h"
 #include "launcher/record_file.h"
 
 namespace tranche::launcher {
@@ -76,6 +78,7 @@ void TaskTable::restore() {
 // that anybody will ask for. The cgroups are found first and the records looked for afterwards, as a shepherd
 // that an earlier launcher forked may be making both just now.
 void TaskTable::sweep_left_cgroups() {
+  if (host_.options.personal) return sweep_courtesy_guards(host_);
   for (const isolation::FoundCgroup& left : isolation::find_task_cgroups(host_.cgroups)) {
     if (contains(left.key) || record_exists(host_.tasks_folder.get(), left.key)) continue;
     (void)clear_driver_limits(host_, left.uid, left.key);
@@ -260,7 +263,7 @@ int TaskTable::forget(const wire::TaskKey& key) {
   if (task.known.tasks_gone == 0) return EBUSY;
   // A task whose shepherd was lost: the only work of the driver's that the launcher waits for.
   if (task.adopted != nullptr) (void)clear_driver_limits(host_, task.known.uid, key);
-  if (!isolation::TaskCgroup::remove(host_.cgroups, task.known.uid, key)) return EBUSY;
+  if (!remove_task_traces(host_, task.known.uid, key)) return EBUSY;
   failpoint("forget.cgroup_removed");
   remove_record(host_.tasks_folder.get(), key);
   failpoint("forget.record_removed");

@@ -157,7 +157,8 @@ Result<void> HttpClient::connect() {
   const ErrorCode code = connected.error().code();
   if (code == ErrorCode::unavailable) {
     return fail(code, "the Tranche daemon is not running at " + socket_path_ +
-                          ": start it with 'tranche-up start', as root");
+                          ": start it with 'tranche-up start' as root, or one of your own with 'tranche-up "
+                          "start --personal'");
   }
   if (code == ErrorCode::denied) {
     return fail(code, "you may not open " + socket_path_ +

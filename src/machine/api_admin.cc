@@ -21,11 +21,10 @@ void ApiServer::status(Call& call) {
   // Over every job and GPU: not for a page that asks each second.
   const std::string* hash = call.request.query_value("state_hash");
   if (hash != nullptr && *hash == "true") report.state_hash = scheduler.state_hash();
-  report.mode = parts_.observation != nullptr ? "observe" : "system";
+  report.mode = parts_.observation != nullptr ? "observe" : parts_.config.personal ? "personal" : "system";
   if (parts_.config.emulated == EmulatedNodes::yes) report.mode += ", emulated";
-  report.tiers = {
-      "whole GPUs: enforced by the kernel's device filter",
-      "fractions: " + fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()).sentence};
+  const FractionFence fence = fraction_fence(parts_.config, parts_.gpus.driver_version());
+  report.tiers = {whole_gpu_sentence(fence), "fractions: " + fence.sentence};
   call.responder.respond(json_response(200, api::encode(report)));
 }
 

@@ -120,7 +120,7 @@ ViewSource ApiServer::view_source() const {
           parts_.gpus,
           parts_.users,
           parts_.reactor.clock(),
-          fraction_fence(parts_.config.run_dir, parts_.gpus.driver_version()),
+          fraction_fence(parts_.config, parts_.gpus.driver_version()),
           parts_.shares};
 }
 

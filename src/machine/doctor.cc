@@ -125,7 +125,14 @@ DoctorCheck journal_check(const DaemonConfig& config, const std::string& trouble
   return {"journal", CheckStatus::ok, "durable in " + config.state_dir, ""};
 }
 
-DoctorCheck cgroup_check() {
+DoctorCheck cgroup_check(bool personal) {
+  if (personal) {
+    return {
+        "limits", CheckStatus::warn,
+        "a job's host memory, processors and processes are counted and not held; its processes are found by "
+        "descent and by a mark in their environment",
+        "that is all a user may do without root; docs/operations.md, Personal mode, has the table"};
+  }
   const bool unified = ::access("/sys/fs/cgroup/cgroup.controllers", R_OK) == 0;
   const bool hybrid = ::access("/sys/fs/cgroup/unified/cgroup.procs", R_OK) == 0;
   if (unified) return {"cgroups", CheckStatus::ok, "pure version 2", ""};
@@ -135,7 +142,11 @@ DoctorCheck cgroup_check() {
           "boot with systemd.unified_cgroup_hierarchy=1"};
 }
 
-DoctorCheck privilege_check() {
+DoctorCheck privilege_check(bool personal) {
+  if (personal) {
+    return {"privileges", CheckStatus::ok,
+            "daemon, launcher and jobs are all the user's own: nobody else is served", ""};
+  }
   if (::geteuid() == 0) {
     return {"privileges", CheckStatus::warn, "the daemon runs as root",
             "run tranched as the user `tranche`, as the units and tranche-up do"};
@@ -150,9 +161,9 @@ DoctorCheck privilege_check() {
 }
 
 DoctorCheck tier_check(const DaemonConfig& config, const GpuManager& gpus) {
-  const FractionFence fence = fraction_fence(config.run_dir, gpus.driver_version());
+  const FractionFence fence = fraction_fence(config, gpus.driver_version());
   return {"fences", fence.remedy.empty() ? CheckStatus::ok : CheckStatus::warn,
-          "whole GPUs are enforced by the device filter; fractions are " + fence.sentence, fence.remedy};
+          whole_gpu_sentence(fence) + "; fractions are " + fence.sentence, fence.remedy};
 }
 
 }  // namespace
@@ -160,8 +171,8 @@ DoctorCheck tier_check(const DaemonConfig& config, const GpuManager& gpus) {
 api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuManager& gpus,
                           const TaskHost& tasks, const std::string& journal_trouble) {
   return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine), ending_check(engine),
-           sharing_check(gpus), launcher_check(tasks), journal_check(config, journal_trouble), cgroup_check(),
-           privilege_check(), tier_check(config, gpus)}};
+           sharing_check(gpus), launcher_check(tasks), journal_check(config, journal_trouble),
+           cgroup_check(config.personal), privilege_check(config.personal), tier_check(config, gpus)}};
 }
 
 }  // namespace tranche::machine

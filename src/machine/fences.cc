@@ -82,7 +82,8 @@ bool somebody_listens(const std::string& path) {
 }
 
 FractionFence unproven(const std::string& why) {
-  return {api::Tier::unenforced,
+  return {api::Tier::enforced,
+          api::Tier::unenforced,
           "unenforced: " + why,
           "`tranche-up start` tries each GPU out; it needs them free",
           {}};
@@ -122,7 +123,8 @@ bool has_guard(const std::string& run_dir) {
 
 FractionFence fraction_fence(const std::string& run_dir, const std::string& driver_version) {
   if (!has_guard(run_dir)) {
-    return {api::Tier::unenforced,
+    return {api::Tier::enforced,
+            api::Tier::unenforced,
             "unenforced: the guard's libraries are missing, or do not fit this driver",
             "'tranche-up stop' and 'tranche-up start' fit the guard to the driver again and say what they "
             "lack (--guard-dir)",
@@ -137,6 +139,7 @@ FractionFence fraction_fence(const std::string& run_dir, const std::string& driv
   }
   if (const std::string faults = faults_of(*proof); !faults.empty()) {
     return {
+        api::Tier::enforced,
         api::Tier::unenforced,
         "unenforced: the guard did not hold when it was tried out (" + faults + ")",
         "restart the launcher when the GPUs are free, and see that the driver is one that the guard knows",
@@ -151,15 +154,41 @@ FractionFence fraction_fence(const std::string& run_dir, const std::string& driv
   return fence;
 }
 
-api::Tier tier_of(SliceKind kind, api::Tier fraction_tier) {
-  return kind == SliceKind::fraction ? fraction_tier : api::Tier::enforced;
+FractionFence fraction_fence(const DaemonConfig& config, const std::string& driver_version) {
+  FractionFence fence = fraction_fence(config.run_dir, driver_version);
+  if (!config.personal) return fence;
+  fence.whole = api::Tier::unenforced;
+  fence.enforced.clear();
+  if (const size_t at = fence.remedy.find("tranche-up start`"); at != std::string::npos)
+    fence.remedy.insert(at + std::string_view("tranche-up start").size(), " --personal");
+  if (fence.tier == api::Tier::unenforced) return fence;
+  fence.tier = api::Tier::courtesy;
+  if (!fence.remedy.empty()) {
+    fence.sentence =
+        "courtesy, but the arbiter is not running: jobs keep what they have and get nothing more";
+    return fence;
+  }
+  fence.sentence =
+      "courtesy: the guard comes before the driver by LD_PRELOAD; a program that drops that variable, a "
+      "setuid or "
+      "static one, and what others do on the GPU is not held";
+  return fence;
+}
+
+api::Tier tier_of(SliceKind kind, const FractionFence& fence) {
+  return kind == SliceKind::fraction ? fence.tier : fence.whole;
+}
+
+std::string whole_gpu_sentence(const FractionFence& fence) {
+  if (fence.whole == api::Tier::enforced) return "whole GPUs are enforced by the kernel's device filter";
+  return "whole GPUs are unenforced: a job is told its GPUs by CUDA_VISIBLE_DEVICES alone";
 }
 
 Policy effective_policy(const DaemonConfig& config, const std::string& driver_version,
                         const scheduler::Scheduler& scheduler) {
   Policy policy = config.policy;
   if (config.users_share != UsersShare::enforced || policy.users_share_gpu) return policy;
-  const FractionFence fence = fraction_fence(config.run_dir, driver_version);
+  const FractionFence fence = fraction_fence(config, driver_version);
   policy.users_share_gpu = fence.tier == api::Tier::enforced;
   if (policy.users_share_gpu) return policy;
   for (const auto& view : scheduler.gpus()) {

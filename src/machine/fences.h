@@ -11,6 +11,7 @@
 namespace tranche::machine {
 
 struct FractionFence {
+  api::Tier whole = api::Tier::enforced;   // of whole GPUs
   api::Tier tier = api::Tier::unenforced;  // of parts of any GPU
   std::string sentence;                    // begins with the tier
   std::string remedy;                      // "" when nothing is wrong
@@ -28,9 +29,14 @@ bool has_guard(const std::string& run_dir);
 // was tried out on another driver is no proof. `driver_version`: of the driver that answers now, "" if it is
 // not known. Cheap: a few looks at the run directory.
 FractionFence fraction_fence(const std::string& run_dir, const std::string& driver_version);
+// The same, weaker where the daemon is a user's own: there the guard is put before the driver by variables of
+// the environment, and no device is closed to anybody.
+FractionFence fraction_fence(const DaemonConfig& config, const std::string& driver_version);
 
-// A whole GPU is enforced by the device filter.
-api::Tier tier_of(SliceKind kind, api::Tier fraction_tier);
+// A whole GPU is enforced by the device filter, where there is one.
+api::Tier tier_of(SliceKind kind, const FractionFence& fence);
+// What holds whole GPUs, in a sentence.
+std::string whole_gpu_sentence(const FractionFence& fence);
 
 // The configured policy with what depends on the fences: on which GPUs users may meet now.
 Policy effective_policy(const DaemonConfig& config, const std::string& driver_version,

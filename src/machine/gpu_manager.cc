@@ -42,6 +42,7 @@ GpuManager::GpuManager(Parts parts)
       engine_(parts.engine),
       host_(parts.host),
       drains_(parts.drains),
+      ghosts_(parts.drains),
       manage_(std::move(parts.manage)),
       node_name_(describe_this_machine().name),
       rebooted_(parts.rebooted),
@@ -123,6 +124,8 @@ void GpuManager::reading_arrived(uint32_t index) {
   // The description that came with the reading may not have been taken in yet.
   if (fresh) discover([this, id = *id] { finish_opening(id, check_usable(id)); });
   consider_letting_go(index);
+  const auto view = view_of(*id);
+  if (view && status != nullptr && status->reading) ghosts_.look(*view, *status->reading);
 }
 
 void GpuManager::consider_letting_go(uint32_t index) {

@@ -18,6 +18,7 @@
 
 #include "gpu/gpu_host.h"
 #include "machine/engine.h"
+#include "machine/ghost_watch.h"
 #include "machine/gpu_drains.h"
 
 namespace tranche::machine {
@@ -84,6 +85,7 @@ class GpuManager {
   Engine& engine_;
   GpuHost& host_;
   GpuDrains& drains_;
+  GhostWatch ghosts_;
   std::vector<std::string> manage_;
   GpuInventory inventory_;
   std::map<uint32_t, GpuId> ids_;  // by index

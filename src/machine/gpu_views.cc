@@ -159,7 +159,7 @@ bool process_exists(const GpuProcess& process) {
 }
 
 api::Tier slice_tier(const ViewSource& source, const TaskKey& task, const Slice& slice) {
-  if (slice.kind != SliceKind::fraction) return api::Tier::enforced;
+  if (slice.kind != SliceKind::fraction) return source.fence.whole;
   const Gpu* gpu = source.gpus.find(slice.gpu);
   if (gpu == nullptr) return source.fence.tier;
   const ShareUsage* usage = source.shares == nullptr ? nullptr : source.shares->find(task, *gpu);

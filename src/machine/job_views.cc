@@ -42,7 +42,7 @@ void tell_end(const TaskEntry& task, Value& value) {
 api::Tier job_tier(const ViewSource& source, const JobRecord& job) {
   const SliceKind kind = job.spec->task.gpu.kind;
   if (kind != SliceKind::fraction || is_final(job.state) || job.tasks.empty())
-    return tier_of(kind, source.fence.tier);
+    return tier_of(kind, source.fence);
   api::Tier tier = api::Tier::enforced;
   for (const TaskEntry& task : job.tasks) {
     for (const Slice& slice : task.slices) tier = std::max(tier, slice_tier(source, task.key, slice));

@@ -23,16 +23,23 @@ bool is_ending(const JobRecord& job) { return is_final(job.state) || job.state =
 
 }  // namespace
 
-bool Loans::may_go(const TaskKey& task, const std::vector<Slice>& slices, bool arbiter_is_away) {
+bool Loans::may_go(const TaskKey& task, bool arbiter_is_away) {
   if (waiting_.contains(task)) return false;
   Waiting waiting;
-  for (const Slice& slice : slices) {
-    const Gpu* gpu = parts_.gpus.find(slice.gpu);
-    if (slice.kind == SliceKind::fraction && gpu != nullptr &&
-        (arbiter_is_away || may_be_borrowed(task, slice.gpu)))
-      waiting.gpus.push_back(device_uuid_digits(gpu->uuid));
+  const JobRecord* job = parts_.engine.jobs().find(task.job);
+  if (job == nullptr) return true;
+  for (const TaskEntry& entry : job->tasks) {
+    // Tasks that start together execute together: none before all may.
+    if (entry.key != task && (entry.state != JobState::starting || entry.key.attempt != task.attempt))
+      continue;
+    for (const Slice& slice : entry.slices) {
+      const Gpu* gpu = parts_.gpus.find(slice.gpu);
+      if (slice.kind == SliceKind::fraction && gpu != nullptr &&
+          (arbiter_is_away || may_be_borrowed(task.job, slice.gpu)))
+        waiting.parts.emplace_back(entry.key, device_uuid_digits(gpu->uuid));
+    }
   }
-  if (waiting.gpus.empty()) return true;
+  if (waiting.parts.empty()) return true;
   waiting.since = parts_.reactor.clock().since_boot();
   waiting.must_be_registered = arbiter_is_away;
   silent_ = silent_ || arbiter_is_away;
@@ -40,12 +47,12 @@ bool Loans::may_go(const TaskKey& task, const std::vector<Slice>& slices, bool a
   return false;
 }
 
-// Whether another task on the GPU may have borrowed there: cheap, and almost always not so.
-bool Loans::may_be_borrowed(const TaskKey& task, GpuId gpu) const {
+// Whether another job's task on the GPU may have borrowed there: cheap, and almost always not so.
+bool Loans::may_be_borrowed(JobId id, GpuId gpu) const {
   for (const auto& view : parts_.engine.scheduler().gpus()) {
     if (view.gpu->id != gpu) continue;
     for (const TaskKey& other : view.tasks) {
-      const JobRecord* job = other == task ? nullptr : parts_.engine.jobs().find(other.job);
+      const JobRecord* job = other.job == id ? nullptr : parts_.engine.jobs().find(other.job);
       if (job != nullptr && job->spec->task.gpu.memory_limit > job->spec->task.gpu.memory) return true;
     }
   }
@@ -144,19 +151,19 @@ void Loans::open_waiting(const std::vector<ShareUsage>& rows) {
 }
 
 bool Loans::is_open(const TaskKey& task, const Waiting& waiting, const std::vector<ShareUsage>& rows) const {
-  const Duration age = parts_.reactor.clock().since_boot() - waiting.since;
-  for (const std::string& gpu : waiting.gpus) {
+  const bool is_old = parts_.reactor.clock().since_boot() - waiting.since >= kLongestUnregistered;
+  for (const auto& [member, gpu] : waiting.parts) {
     std::set<TaskKey> registered;
     bool borrowed = false, owed = false;
     for (const ShareUsage& row : rows) {
       if (row.gpu != gpu) continue;
       registered.insert(row.task);
-      borrowed = borrowed || (row.task != task && row.limit > row.guarantee);
-      owed = owed || (row.task != task && row.owed > 0);
+      borrowed = borrowed || (row.task.job != task.job && row.limit > row.guarantee);
+      owed = owed || (row.task.job != task.job && row.owed > 0);
     }
     if (owed) return false;
-    if (age >= kLongestUnregistered) continue;
-    if ((borrowed || waiting.must_be_registered) && !registered.contains(task)) return false;
+    if (is_old) continue;
+    if ((borrowed || waiting.must_be_registered) && !registered.contains(member)) return false;
     if (waiting.must_be_registered && !are_registered(borrowers_on(gpu), registered)) return false;
   }
   return true;
@@ -204,7 +211,8 @@ std::string Loans::note_of_waiting(const Waiting& waiting) const {
   std::set<JobId> told;
   for (const auto& [key, recall] : recalls_) {
     const bool is_there =
-        std::find(waiting.gpus.begin(), waiting.gpus.end(), key.second) != waiting.gpus.end();
+        std::any_of(waiting.parts.begin(), waiting.parts.end(),
+                    [&, &gpu = key.second](const auto& part) { return part.second == gpu; });
     if (!is_there || !told.insert(key.first.job).second) continue;
     text += (text.empty() ? "" : "; and until ") + job_text(key.first.job) + " gives back " +
             owed_text(key.first.job) + " that it borrows";

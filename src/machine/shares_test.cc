@@ -44,7 +44,7 @@ Duration seconds(int64_t count) { return Duration(count * kSecond.count()); }
 
 class SharesTest : public DaemonFixture {
  protected:
-  SharesTest() : DaemonFixture(SimulatedHost::board("h100-80", 1)) {
+  explicit SharesTest(uint32_t gpus = 1) : DaemonFixture(SimulatedHost::board("h100-80", gpus)) {
     behaviour_.run_time = kHour;
     config_.run_dir = config_.state_dir;
     config_.share.recall_grace = seconds(20);
@@ -73,7 +73,7 @@ class SharesTest : public DaemonFixture {
   ShareUsage row(JobId id, int64_t guarantee, int64_t limit, int64_t charged, int64_t owed = 0) {
     ShareUsage usage;
     usage.task = TaskKey{id, 0, job(id).attempt};
-    usage.gpu = device_uuid_digits(engine().scheduler().gpus().front().gpu->uuid);
+    usage.gpu = device_uuid_digits(daemon_->gpus().find(job(id).tasks.at(0).slices.at(0).gpu)->uuid);
     usage.guarantee = static_cast<uint64_t>(guarantee) * kGib;
     usage.limit = static_cast<uint64_t>(limit) * kGib;
     usage.charged = usage.granted = static_cast<uint64_t>(charged) * kGib;
@@ -111,6 +111,45 @@ TEST_F(SharesTest, AStartWaitsUntilItsGuaranteeIsBack) {
   EXPECT_EQ(note(newcomer_), "");
   pass(seconds(60));
   EXPECT_TRUE(executes(borrower_)) << "it gave back in time";
+}
+
+class TwoGpusTest : public SharesTest {
+ protected:
+  TwoGpusTest() : SharesTest(2) {}
+};
+
+TEST_F(TwoGpusTest, TasksThatStartTogetherWaitTogether) {
+  borrower_ = submit(10, 70);
+  pass(seconds(1));
+  arbiter_.rows = {row(borrower_, 10, 70, 70)};
+  JobSpec spec;
+  spec.owner = {2001, 2001, "ada"};
+  spec.queue = "default/ada";
+  spec.tasks_min = spec.tasks_max = 2;
+  spec.task.gpu.count = 1;
+  spec.task.gpu.kind = SliceKind::fraction;
+  spec.task.gpu.memory = MiB(60 * 1024);
+  newcomer_ = DaemonFixture::submit(std::move(spec));
+  pass(seconds(1));
+  ASSERT_EQ(job(newcomer_).tasks.size(), 2U);
+  const auto registered = [&](uint64_t owed) {
+    std::vector<ShareUsage> rows = {row(borrower_, 10, 70, 70, static_cast<int64_t>(owed))};
+    for (const TaskEntry& task : job(newcomer_).tasks) {
+      ShareUsage usage = row(newcomer_, 60, 60, 0);
+      usage.task = task.key;
+      usage.gpu = device_uuid_digits(daemon_->gpus().find(task.slices[0].gpu)->uuid);
+      rows.push_back(usage);
+    }
+    return rows;
+  };
+  arbiter_.rows = registered(51);
+  pass(seconds(3));
+  for (const TaskEntry& task : job(newcomer_).tasks)
+    EXPECT_FALSE(tasks_.running().contains(task.key)) << task.key.rank;
+  arbiter_.rows = registered(0);
+  pass(seconds(1));
+  for (const TaskEntry& task : job(newcomer_).tasks)
+    EXPECT_TRUE(tasks_.running().contains(task.key)) << task.key.rank;
 }
 
 TEST_F(SharesTest, ItIsNotOpenedOnAnAnswerFromBeforeItsRegistration) {

@@ -18,6 +18,7 @@
 #include "linux/files.h"
 #include "linux/http_server.h"
 #include "linux/log.h"
+#include "linux/personal_folders.h"
 #include "linux/process_identity.h"
 #include "linux/sd_event_reactor.h"
 #include "linux/service_notify.h"
@@ -35,13 +36,16 @@ namespace {
 constexpr const char* kHelp =
     R"(tranched: shares this machine's GPUs among its users
 
-Usage: tranched [--config FILE] [--ready-fd N]
+Usage: tranched [--config FILE] [--personal] [--ready-fd N]
+       tranched personal-folders
        tranched check-config [FILE]
        tranched verify-journal STATE_DIRECTORY
        tranched backup STATE_DIRECTORY FILE
        tranched restore FILE STATE_DIRECTORY
 
   --config FILE     the configuration (default /etc/tranche/tranche.toml if it exists)
+  --personal        for one user, without root, in the user's own folders (XDG); see tranche-up start --personal
+  personal-folders  print these: of sockets, of the state, and the configuration file
   --ready-fd N      write a line to descriptor N when clients may connect
   check-config      parse the configuration, say what it means, and end
   verify-journal    recompute every recorded decision, from the first row and from each snapshot, and
@@ -57,6 +61,7 @@ Examples:
 
 struct Arguments {
   std::string config;
+  bool personal = false;
   int ready_fd = -1;
 };
 
@@ -65,10 +70,49 @@ int complain(const Error& error) {
   return exit_code(error.code());
 }
 
-Result<DaemonConfig> read_config(const std::string& path) {
+Result<DaemonConfig> read_config_file(const std::string& path) {
   if (path.empty() && ::access(std::string(kConfigPath).c_str(), F_OK) != 0)
     return parse_config_text("", "defaults");
   return load_config(path.empty() ? std::string(kConfigPath) : path);
+}
+
+std::string environment_variable(const char* name) {
+  const char* value = ::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// The folders are the user's whatever the file says: one that names others is meant for another daemon.
+Result<DaemonConfig> read_personal_config(std::string path) {
+  TRY_ASSIGN(const PersonalFolders folders, personal_folders(environment_variable, ::geteuid()));
+  if (path.empty() && ::access(folders.config.c_str(), F_OK) == 0) path = folders.config;
+  DaemonConfig config;
+  if (!path.empty()) {
+    TRY_ASSIGN(config, load_config(path));
+  } else {
+    TRY_ASSIGN(config, parse_config_text("", "defaults"));
+  }
+  const DaemonConfig standard;
+  if (config.run_dir != standard.run_dir || config.state_dir != standard.state_dir ||
+      !config.socket.empty()) {
+    return fail(ErrorCode::invalid_argument,
+                path + ": take daemon.run_dir, state_dir and socket out; in personal mode they are " +
+                    folders.run + " and " + folders.state);
+  }
+  config.personal = true;
+  config.run_dir = folders.run;
+  config.state_dir = folders.state;
+  return config;
+}
+
+Result<DaemonConfig> read_config(const Arguments& arguments) {
+  return arguments.personal ? read_personal_config(arguments.config) : read_config_file(arguments.config);
+}
+
+int print_personal_folders() {
+  const auto folders = personal_folders(environment_variable, ::geteuid());
+  if (!folders) return complain(folders.error());
+  std::printf("%s\n%s\n%s\n", folders->run.c_str(), folders->state.c_str(), folders->config.c_str());
+  return 0;
 }
 
 // Programs of one build stand beside one another.
@@ -150,7 +194,7 @@ std::unique_ptr<HttpServer> open_to_network(Reactor& reactor, const ListenConfig
 }
 
 Result<void> serve(const Arguments& arguments) {
-  TRY_ASSIGN(DaemonConfig config, read_config(arguments.config));
+  TRY_ASSIGN(DaemonConfig config, read_config(arguments));
   config.emulated = has_emulated_nodes(config) ? EmulatedNodes::yes : EmulatedNodes::no;
   set_log_level(log_level(config.log_level));
   TRY_ASSIGN(const std::unique_ptr<SdEventReactor> reactor, SdEventReactor::create());
@@ -166,10 +210,9 @@ Result<void> serve(const Arguments& arguments) {
   ArbiterClient arbiter(*reactor, config.run_dir + "/arbiter.sock");
   UserDirectory users(reactor->clock());
 
-  const std::string config_path = arguments.config;
   TRY_ASSIGN(const std::unique_ptr<Daemon> daemon,
              Daemon::create({*reactor, gpus, tasks, users, config, std::move(boot), journal_thread(*reactor),
-                             [config_path] { return read_config(config_path); }, &arbiter,
+                             [arguments] { return read_config(arguments); }, &arbiter,
                              [&reactor](const std::string& name) { return hook_thread(*reactor, name); }}));
   TRY_ASSIGN(const std::unique_ptr<HttpServer> server, HttpServer::create(
                                                            *reactor,
@@ -190,8 +233,9 @@ Result<void> serve(const Arguments& arguments) {
   Result<void> listening;
   daemon->start([&] {
     std::vector<UniqueFd> inherited = inherited_sockets();
-    listening = inherited.empty() ? server->listen_unix_path(config.socket_path(), 0666)
-                                  : server->listen_inherited(std::move(inherited.front()));
+    listening = inherited.empty()
+                    ? server->listen_unix_path(config.socket_path(), config.personal ? 0600 : 0666)
+                    : server->listen_inherited(std::move(inherited.front()));
     if (!listening) return reactor->stop();
     network = open_to_network(*reactor, config.api, daemon->api());
     log(LogLevel::info, "ready", {{"socket", config.socket_path()}, {"version", TRANCHE_VERSION}});
@@ -209,7 +253,7 @@ Result<void> serve(const Arguments& arguments) {
 }
 
 int check_config(const std::string& path) {
-  const auto config = read_config(path);
+  const auto config = read_config_file(path);
   if (!config) return complain(config.error());
   for (const std::string& sentence : explain_config(*config)) std::printf("%s\n", sentence.c_str());
   return 0;
@@ -274,10 +318,15 @@ int run(const std::vector<std::string>& words) {
     return words.size() == 3 ? restore(words[1], words[2])
                              : usage("restore needs the backup and the state directory");
   }
+  if (!words.empty() && words[0] == "personal-folders") return print_personal_folders();
   Arguments arguments;
   for (size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--help" || words[i] == "-h") return std::fputs(kHelp, stdout) < 0 ? 1 : 0;
     if (words[i] == "--version") return std::printf("tranched %s\n", TRANCHE_VERSION) < 0 ? 1 : 0;
+    if (words[i] == "--personal") {
+      arguments.personal = true;
+      continue;
+    }
     if (i + 1 == words.size()) return usage("unknown option " + words[i] + ", or one without its value");
     if (words[i] == "--config") {
       arguments.config = words[++i];
@@ -287,6 +336,8 @@ int run(const std::vector<std::string>& words) {
       return usage("unknown option " + words[i]);
     }
   }
+  if (arguments.personal && ::geteuid() == 0)
+    return usage("--personal is for an ordinary user, not for root");
   block_service_signals();
   arm_failpoints(FailpointRole::daemon);
   const Result<void> served = serve(arguments);
