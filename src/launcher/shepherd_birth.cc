@@ -131,8 +131,10 @@ void Shepherd::on_prepared() {
   record_.state = static_cast<uint32_t>(TaskState::prepared);
   write_record();
   // By the eyes of the task's process, which executes nothing of its user's yet.
-  const auto limits = arbiter_.write_limits("/proc/" + std::to_string(record_.task_pid) +
-                                            "/root" TRANCHE_GUARD_SOCKET TRANCHE_GUARD_LIMITS_SUFFIX);
+  const std::string socket = host_.options.personal
+                                 ? courtesy_socket(host_, plan_.request.key)
+                                 : "/proc/" + std::to_string(record_.task_pid) + "/root" TRANCHE_GUARD_SOCKET;
+  const auto limits = arbiter_.write_limits(socket + TRANCHE_GUARD_LIMITS_SUFFIX);
   if (!limits) return fail_start(StartStage::devices, limits.error());
   arbiter_.start();
   link_.send(make_event<wire::TaskEvent>(LauncherKind::prepared));
