@@ -81,9 +81,7 @@ void Pass::retry_held_back(const std::vector<Offer>& offers, const std::vector<N
   for (uint32_t id = held_back.next(0); id != BitSet::kNone; id = held_back.next(id + 1)) {
     if (waiting.is_closed(id)) continue;
     // Most of what was promised is not free yet, and then it is nothing to those that wait now.
-    const bool is_free = std::any_of(eased_offers.begin(), eased_offers.end(),
-                                     [&](const Offer& offer) { return offer.passes(waiting.gate(id)); });
-    if (is_free) {
+    if (has_room_again(id, eased_offers)) {
       const auto least = waiting.least_held(id);
       if (!least || promises_.fits_around(waiting.shape(id), least->first, least->duration, eased)) {
         waiting.open_shape(id);
