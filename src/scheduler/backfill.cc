@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <utility>
 
 #include "model/task_groups.h"
 #include "scheduler/task_step.h"
@@ -304,6 +305,34 @@ const Reservation* Promises::reservation(TypeIndex type) {
   return found ? &*found : nullptr;
 }
 
+namespace {
+
+// Nothing finds room in the node as it is now that did not find it before.
+bool is_no_roomier(const NodeRoom& now, const NodeRoom& before) {
+  if (now.cpu_free > before.cpu_free || now.memory_free > before.memory_free) return false;
+  if (now.gpus.size() != before.gpus.size()) return false;
+  for (size_t g = 0; g < now.gpus.size(); ++g) {
+    const GpuRoom& gpu = now.gpus[g];
+    const GpuRoom& was = before.gpus[g];
+    if (gpu.id != was.id || gpu.compute_free > was.compute_free || gpu.memory_free > was.memory_free)
+      return false;
+    if (gpu.takes_work() != was.takes_work() || gpu.whole != was.whole || gpu.for_all != was.for_all)
+      return false;
+    if (!std::equal(gpu.owners.begin(), gpu.owners.end(), was.owners.begin(), was.owners.end())) return false;
+  }
+  return true;
+}
+
+// Whoever had to fit around the one has to fit around the other, and finds no more room beside it.
+bool is_as_tight(const Reservation& now, const Reservation& before) {
+  if (now.job != before.job || now.aged > before.aged || now.start > before.start) return false;
+  return before.after.visit_changed([&](NodeIndex node) {
+    return now.after.is_changed(node) && is_no_roomier(now.after.at(node), before.after.at(node));
+  });
+}
+
+}  // namespace
+
 std::optional<std::vector<NodeIndex>> Promises::recall_reservations(ReservationMemory& memory,
                                                                     Waiting& waiting) {
   memory_ = &memory;
@@ -311,12 +340,15 @@ std::optional<std::vector<NodeIndex>> Promises::recall_reservations(ReservationM
   const bool is_known = memory.is_worked_out && memory.machine_version == state_.capacity.machine_version();
   if (is_known) eased.emplace();
   if (!is_known || !still_holds(waiting)) {
-    for (const auto& reservation : memory.slots) {
-      if (!is_known || !reservation) continue;
-      for (const TaskPlacement& task : reservation->plan.tasks)
+    const std::vector<std::optional<Reservation>> before = std::exchange(memory.slots, {});
+    work_out();
+    for (size_t type = 0; is_known && type < before.size(); ++type) {
+      if (!before[type]) continue;
+      // Nearly always it is worked out as it was.
+      if (memory.slots[type] && is_as_tight(*memory.slots[type], *before[type])) continue;
+      for (const TaskPlacement& task : before[type]->plan.tasks)
         eased->push_back(*state_.capacity.index_of(task.node));
     }
-    work_out();
   }
   memory.read_to = state_.capacity.log_end();
   AgeKey furthest{INT64_MIN, JobId(), 0};

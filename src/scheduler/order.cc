@@ -5,6 +5,8 @@
 namespace tranche::scheduler {
 namespace {
 
+constexpr uint32_t kFewClasses = 64;  // open ones: most queues have none of them
+
 // Past use for weight, as order looks at it.
 Wide usage_for_weight(const Queue& queue) {
   return queue.usage_seen / wide(std::max<int64_t>(queue.weight, 1));
@@ -177,10 +179,12 @@ std::optional<Turn> Order::next() {
         break;
       }
       std::optional<QueueIndex> best;
+      const bool few_are_open = state_.waiting.open().count() <= kFewClasses;
       for (const QueueIndex child : state_.queues.at(at).children) {
-        // Most are not better, and to see that costs less than to see that they are open.
+        // Whichever costs less is asked first: where much is open, most are not better than the best so far.
+        if (few_are_open && !is_open(child)) continue;
         if (best && !comes_before(state_.queues, planned_, child, *best)) continue;
-        if (is_open(child)) best = child;
+        if (few_are_open || is_open(child)) best = child;
       }
       if (!best) return std::nullopt;
       at = *best;

@@ -75,10 +75,13 @@ void Pass::retry_held_back(const std::vector<Offer>& offers, const std::vector<N
   if (!state_.policy.backfill && !eased.empty()) return waiting.open_held_back();
   std::vector<NodeIndex> nodes = gained_;
   nodes.insert(nodes.end(), eased.begin(), eased.end());
+  std::vector<Offer> eased_offers;
+  for (const NodeIndex node : eased) eased_offers.push_back(offer_of(state_.capacity, node));
   const BitSet& held_back = waiting.held_back();
   for (uint32_t id = held_back.next(0); id != BitSet::kNone; id = held_back.next(id + 1)) {
     if (waiting.is_closed(id)) continue;
-    if (!eased.empty()) {
+    // Most of what was promised is not free yet, and then it is nothing to those that wait now.
+    if (has_room_again(id, eased_offers)) {
       const auto least = waiting.least_held(id);
       if (!least || promises_.fits_around(waiting.shape(id), least->first, least->duration, eased)) {
         waiting.open_shape(id);
