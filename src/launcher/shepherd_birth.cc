@@ -10,6 +10,7 @@
 #include "launcher/driver_limits.h"
 #include "launcher/record_file.h"
 #include "launcher/shepherd.h"
+#include "wire/guard.h"
 
 namespace tranche::launcher {
 
@@ -120,6 +121,10 @@ void Shepherd::on_prepared() {
   record_.task_start_ticks = process_start_ticks(record_.task_pid);
   record_.state = static_cast<uint32_t>(TaskState::prepared);
   write_record();
+  // By the eyes of the task's process, which executes nothing of its user's yet.
+  const auto limits = arbiter_.write_limits("/proc/" + std::to_string(record_.task_pid) +
+                                            "/root" TRANCHE_GUARD_SOCKET TRANCHE_GUARD_LIMITS_SUFFIX);
+  if (!limits) return fail_start(StartStage::devices, limits.error());
   arbiter_.start();
   link_.send(make_event<wire::TaskEvent>(LauncherKind::prepared));
 }

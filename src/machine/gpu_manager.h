@@ -70,7 +70,8 @@ class GpuManager {
   void record_mig(const DiscoveredGpu& found, GpuId id);
   void fail_all(const std::string& reason);
   void health_changed(uint32_t index, Health health, const std::string& reason);
-  void xid_happened(uint32_t index, const XidEvent& event);
+  // Whose jobs are on it.
+  std::set<uid_t> xid_happened(uint32_t index, const XidEvent& event);
   void reading_arrived(uint32_t index);
   // Lets the GPU go where that is wanted, or takes it up again.
   void consider_letting_go(uint32_t index);

@@ -85,13 +85,8 @@ class Room {
 
   // As the walk does: without backfill nobody passes a waiting job that could use the same kind of GPU.
   bool is_kept_out_by(const Reservation& reservation, Time end) const {
-    const auto choices = choices_for(shape_, state_.capacity);
-    const bool same_type = shape_.gpu_count == 0
-                               ? reservation.type == kNoType
-                               : std::any_of(choices.begin(), choices.end(), [&](const TypeChoice& choice) {
-                                   return choice.type == reservation.type;
-                                 });
-    if (!state_.policy.backfill && same_type) return true;
+    const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(job_.group).key.shape);
+    if (!state_.policy.backfill && wants_type(record, reservation.type)) return true;
     return end > reservation.start && !fits({&promises_.now(), &reservation.after});
   }
 

@@ -142,7 +142,7 @@ print(json.dumps([cuda.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(
             out, _ = self.server.tranche("alice", "doctor", code=None)
             self.assertIn("was tried out on driver 550.0", out)
             self.assertIn("unenforced", out)
-            rule = "It shares a GPU only with parts of its own user"
+            rule = "parts of different users do not meet on a GPU here"
 
             def waits_and_says_so():
                 second = self.server.submit("bob", ["-c", "0.1", "--gpu-mem", "20G"], ["true"])
