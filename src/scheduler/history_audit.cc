@@ -3,13 +3,12 @@
 //
 // The oracle is the ledger, which shares no code with the scheduler; P16 compares two runs of the scheduler.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "scheduler/history.h"
 #include "scheduler/ledger.h"
 #include "scheduler/property.h"
+#include "scheduler/tell.h"
 
 namespace tranche::scheduler::test {
 namespace {
@@ -49,17 +48,6 @@ HistoryRules rules_of(uint64_t seed) {
   return rules;
 }
 
-std::string described(const JobSpec& spec) {
-  const GpuRequest& gpu = spec.task.gpu;
-  return std::to_string(spec.tasks_min) + ".." + std::to_string(spec.tasks_max) + " tasks of " +
-         std::to_string(gpu.count) + " x " + std::string(to_string(gpu.kind)) + " " + gpu.type + " " +
-         std::to_string(gpu.compute.count()) + " milli " + std::to_string(gpu.memory.count()) + " MiB, " +
-         std::to_string(spec.task.cpu.count()) + " CPU, " + std::to_string(spec.task.memory.count()) +
-         " MiB host, " + spec.queue + ", priority " + std::to_string(spec.priority) +
-         (spec.preemptible ? "" : ", not preemptible") + (spec.elastic ? ", elastic" : "") + ", " +
-         std::to_string(spec.groups.size()) + " groups";
-}
-
 class Audit {
  public:
   Audit(Played& played, Counts& counts)
@@ -94,7 +82,7 @@ class Audit {
   void take(const Event& event) {
     std::vector<Decision> decisions = scheduler_.step(event);
     ledger_.row(event, decisions);
-    if (tell_) tell_row(event, decisions);
+    tell(event, decisions);
     log_.push_back({event, std::move(decisions)});
     if (!ledger_.violations.empty()) {
       const std::string& first = ledger_.violations.front();
@@ -104,37 +92,6 @@ class Audit {
     if (kind_ == Kind::calm) head_keeps_its_time();
     if ((log_.size() + played_.seed) % 16 == 0) nothing_idles();
     if ((log_.size() + played_.seed) % 8 == 0) charges_are_what_is_held();
-  }
-
-  // With TRANCHE_TELL in the environment: what happens, a line each.
-  static std::string text(const TaskKey& task) {
-    return std::to_string(task.job.value()) + ":" + std::to_string(task.rank) + "." +
-           std::to_string(task.attempt);
-  }
-  void tell_row(const Event& event, const std::vector<Decision>& decisions) const {
-    std::string line = std::to_string(event.seq.value()) + " " +
-                       std::to_string((event.time - kStart).count() / kMillisecond.count()) + " ms " +
-                       std::string(event_kind(event.payload));
-    if (const auto* e = std::get_if<JobSubmitted>(&event.payload))
-      line += " " + std::to_string(e->job.value()) + " x" +
-              std::to_string(std::max<size_t>(e->array.indices.size(), 1)) + ": " + described(e->spec);
-    if (const auto* e = std::get_if<TaskExited>(&event.payload)) line += " " + text(e->task);
-    if (const auto* e = std::get_if<TaskStarted>(&event.payload)) line += " " + text(e->task);
-    if (const auto* e = std::get_if<SliceReleased>(&event.payload))
-      line += " " + text(e->task) + " of GPU " + std::to_string(e->gpu.value());
-    for (const Decision& decision : decisions) {
-      if (const auto* d = std::get_if<Start>(&decision)) {
-        line += "; start " + text(d->task) + " on node " + std::to_string(d->node.value());
-        for (const Slice& slice : d->slices) line += " GPU " + std::to_string(slice.gpu.value());
-      }
-      if (const auto* d = std::get_if<Stop>(&decision))
-        line += "; stop " + text(d->task) + " " + std::string(to_string(d->reason)) + " for " +
-                std::to_string(d->beneficiary.value());
-      if (const auto* d = std::get_if<Requeue>(&decision))
-        line += "; requeue " + std::to_string(d->job.value());
-      if (const auto* d = std::get_if<End>(&decision)) line += "; end " + std::to_string(d->job.value());
-    }
-    std::printf("%s\n", line.c_str());
   }
 
   void count() {
@@ -256,8 +213,12 @@ class Audit {
     const auto& taker = ledger_.jobs.at(beneficiary);
     const bool grows = taker.phase == Ledger::Phase::active;  // then it takes one task more
     const uint32_t needed = grows ? 1 : taker.spec.tasks_min;
+    JobSpec wanted = taker.spec;
+    // What joins tasks that run goes to GPUs of their type.
+    if (grows && wanted.task.gpu.count > 0)
+      wanted.task.gpu.type = ledger_.gpus.at(taker.live.begin()->second.slices.front().gpu).gpu.type;
     const auto together =
-        grows && taker.spec.topology.is_set() ? std::nullopt : ledger_.fits(taker.spec, needed, taken);
+        grows && taker.spec.topology.is_set() ? std::nullopt : ledger_.fits(wanted, needed, taken);
     // Where a bound would be passed, those of its queue have to go, whatever the room.
     if (is_limited(taker.spec.queue)) return counts_.add("exempt: P19: evictions under a limit");
     if (!together) return counts_.add("exempt: P19: evictions for jobs whose parts the ledger cannot place");
@@ -276,7 +237,7 @@ class Audit {
       } else {
         for (const TaskKey& task : tasks) fewer.erase(task);
       }
-      if (ledger_.fits(taker.spec, needed, fewer).value_or(false)) {
+      if (ledger_.fits(wanted, needed, fewer).value_or(false)) {
         return found("P19",
                      "job " + std::to_string(spared.value()) + " need not go for " + described(taker.spec));
       }
@@ -329,7 +290,6 @@ class Audit {
   std::vector<std::pair<Event, std::vector<Decision>>> log_;
   std::map<JobId, Time> promised_;
   bool head_may_be_new_ = false;
-  const bool tell_ = std::getenv("TRANCHE_TELL") != nullptr;
   bool quiet_ = true;
   std::optional<Finding> finding_;
 };

@@ -13,6 +13,7 @@ std::span<const Property> properties() {
       Property{"P6", "nobody could run more with another's part", nobody_envies, 100},
       Property{"P7", "at rest nobody could run beside all others", nobody_can_grow, 100},
       Property{"P8", "a queue reaches its quota in time", queues_reach_quota, 20},
+      Property{"P9", "every job starts within its bound", nobody_starves, 20},
       Property{"P10", "taking comes to an end", taking_ends, 20},
       Property{"P11", "capacity or a queue less never lowers a fair share", shares_are_monotonic, 100},
       Property{"P12", "an empty node more never takes a job's place", nodes_only_help, 100},

@@ -75,7 +75,7 @@ class SettledWorld : public World {
       if (const auto* start = std::get_if<Start>(&decision)) starting_.push_back(*start);
       if (const auto* stop = std::get_if<Stop>(&decision)) {
         stopping_.insert(stop->task);
-        evictions_ += stop->beneficiary.is_set() ? 1 : 0;
+        if (stop->beneficiary.is_set()) ++evictions_;
       }
     }
   }
