@@ -79,9 +79,11 @@ TEST_P(Mutants, IsCaught) {
               static_cast<unsigned long long>(seed));
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, Mutants, ::testing::ValuesIn(kMutants), [](const auto& info) {
-  return std::string(info.param.property) + "_" + std::to_string(info.param.number);
-});
+std::string name_of(const ::testing::TestParamInfo<Mutant>& mutant) {
+  return std::string(mutant.param.property) + "_" + std::to_string(mutant.param.number);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Mutants, ::testing::ValuesIn(kMutants), name_of);
 
 // The same build with no mutant chosen is the scheduler.
 TEST(MutantBuild, WithoutAnyNothingIsFound) {
