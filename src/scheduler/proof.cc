@@ -229,7 +229,8 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
   const Claim* claim = state.claim_of(job.id);
   if (claim == nullptr) return false;
   std::set<JobId> victims;
-  if (job_fits(state, job, {&promises.now()})) {
+  const bool is_first = state.claims.front().beneficiary == job.id;
+  if (!is_first && job_fits(state, job, {&promises.now()})) {
     // It would fit already, but on room that is kept for those who were promised theirs before.
     proof.kind = ProofKind::reserved;
     for (const Claim& other : state.claims) {
@@ -239,6 +240,7 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
     add_blockers(proof, victims);
     return true;
   }
+  // The first one may fit too, and wait for those who have to go for a bound of its queue.
   proof.kind = ProofKind::busy;
   for (const TaskKey& victim : claim->victims) {
     if (state.leaving.contains(victim)) victims.insert(victim.job);
