@@ -1,5 +1,5 @@
-// Which branches an input took: rooms that are built with AddressSanitizer call in at each (cmake/Tranche.cmake).
-// Without it nothing is counted.
+// Which branches an input took: rooms that are built with AddressSanitizer call in at each
+// (cmake/Tranche.cmake). Without it nothing is counted.
 #pragma once
 
 #include <cstddef>

@@ -4,9 +4,9 @@
 //   tranche-fuzz TARGET|all SECONDS [SEED]     each target for so long; exit 0 when nothing was found
 //   tranche-fuzz TARGET --input FILE...        those inputs only, such as one that was found
 //
-// Built with AddressSanitizer (preset asan) it follows the branches that inputs take and keeps those that take new
-// ones; without, it changes the inputs to begin with, and those that are accepted. A finding's input is written to
-// fuzz-found-TARGET in the working directory. TRANCHE_SEED is SEED, if set.
+// Built with AddressSanitizer (preset asan) it follows the branches that inputs take and keeps those that
+// take new ones; without, it changes the inputs to begin with, and those that are accepted. A finding's input
+// is written to fuzz-found-TARGET in the working directory. TRANCHE_SEED is SEED, if set.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -39,7 +39,7 @@ namespace {
 constexpr unsigned kSecondsOfOneInput = 20;
 constexpr size_t kKeptMax = 20'000;
 
-std::string_view current;      // what is being tried
+std::string_view current;  // what is being tried
 char found_path[256];
 
 // From signal handlers too: no allocation.
@@ -100,10 +100,12 @@ void fuzz(const Target& target, double seconds, uint64_t seed) {
     const bool is_new = branches_known() > 0 ? took_new_branches() : accepted && dice.chance(1, 64);
     if (is_new && kept.size() < kKeptMax) kept.push_back(std::move(input));
   }
-  std::printf("%-10s %llu inputs, %llu accepted; %zu to begin with, %zu kept, %zu pairs of branches; seed %llu: nothing found\n",
-              std::string(target.name).c_str(), static_cast<unsigned long long>(counts.inputs),
-              static_cast<unsigned long long>(counts.accepted), seeds, kept.size() - seeds, branches_known(),
-              static_cast<unsigned long long>(seed));
+  std::printf(
+      "%-10s %llu inputs, %llu accepted; %zu to begin with, %zu kept, %zu pairs of branches; seed %llu: "
+      "nothing found\n",
+      std::string(target.name).c_str(), static_cast<unsigned long long>(counts.inputs),
+      static_cast<unsigned long long>(counts.accepted), seeds, kept.size() - seeds, branches_known(),
+      static_cast<unsigned long long>(seed));
   std::fflush(stdout);
 }
 

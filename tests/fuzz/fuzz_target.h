@@ -1,8 +1,8 @@
 // What is fuzzed: each decoder of bytes from outside is one target.
 //
-// A target takes any bytes, decodes them, and holds what was accepted against a property (what is written again is
-// read as the same). A crash, a report of a sanitizer, a failed require(), more memory than the bound or more time
-// than the bound is a finding.
+// A target takes any bytes, decodes them, and holds what was accepted against a property (what is written
+// again is read as the same). A crash, a report of a sanitizer, a failed require(), more memory than the
+// bound or more time than the bound is a finding.
 #pragma once
 
 #include <string>

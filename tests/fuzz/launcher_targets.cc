@@ -1,4 +1,5 @@
-// What root's side reads of what users wrote: the launch block, and the frames of whoever is at a task's other end.
+// What root's side reads of what users wrote: the launch block, and the frames of whoever is at a task's
+// other end.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,8 +19,9 @@ bool run_launch_block(std::string_view bytes) {
   const auto block = launcher::decode_launch_block(std::vector<char>(bytes.begin(), bytes.end()));
   if (!block) return false;
   require(block->directory != nullptr && block->directory[0] == '/', "a folder that is not absolute");
-  require(!block->arguments.empty() && block->arguments.back() == nullptr && block->variables.back() == nullptr,
-          "arguments and variables without an end");
+  require(
+      !block->arguments.empty() && block->arguments.back() == nullptr && block->variables.back() == nullptr,
+      "arguments and variables without an end");
   size_t length = 0;
   for (const auto* list : {&block->arguments, &block->variables}) {
     for (const char* text : *list) length += text == nullptr ? 0 : std::strlen(text) + 1;
@@ -51,7 +53,9 @@ std::vector<std::string> launch_block_seeds() {
           launch_block({"/", "in.txt", "/tmp/out", "err", "sh", "-c", "exit 7", "PATH=/bin", "A="}, 3, 2)};
 }
 
-std::vector<std::string> launch_block_words() { return {"=", "/", std::string(4, '\0'), std::string("\1\0\0\0", 4)}; }
+std::vector<std::string> launch_block_words() {
+  return {"=", "/", std::string(4, '\0'), std::string("\1\0\0\0", 4)};
+}
 
 // Frames of the client against a task that reads nothing of what it is sent.
 bool run_client_frames(std::string_view bytes) {
@@ -60,13 +64,15 @@ bool run_client_frames(std::string_view bytes) {
               ::pipe2(output, O_CLOEXEC) == 0,
           "no sockets");
   const FileDescriptor client(ends[1]), task_input(input[0]), task_output(output[1]);
-  require(::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()),
-          "a socket does not take an input");
+  require(
+      ::send(client.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()),
+      "a socket does not take an input");
   ::shutdown(client.get(), SHUT_WR);
   launcher::EventLoop loop;
   bool ended = false, detached = false;
-  launcher::ClientStream stream(loop, {[](int signal) { require(signal > 0 && signal <= 64, "a signal that is none"); },
-                                       [&] { ended = true; }, [&] { ended = detached = true; }, [&] { ended = true; }});
+  launcher::ClientStream stream(
+      loop, {[](int signal) { require(signal > 0 && signal <= 64, "a signal that is none"); },
+             [&] { ended = true; }, [&] { ended = detached = true; }, [&] { ended = true; }});
   stream.set_task(FileDescriptor(input[1]), FileDescriptor(output[0]), {}, false);
   stream.set_client(FileDescriptor(ends[0]));
   while (!ended) loop.run_once();

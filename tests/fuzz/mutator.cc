@@ -82,9 +82,10 @@ void Mutator::change_bytes(std::string& input) {
       input.erase(at, static_cast<size_t>(random_.chance(1, 4) ? random_.below(1024) : 1 + random_.below(8)));
       return;
     default:
-      insert(input, at,
-             std::string(static_cast<size_t>(random_.chance(1, 16) ? random_.below(8192) : 1 + random_.below(8)),
-                         static_cast<char>(random_.next())));
+      insert(
+          input, at,
+          std::string(static_cast<size_t>(random_.chance(1, 16) ? random_.below(8192) : 1 + random_.below(8)),
+                      static_cast<char>(random_.next())));
   }
 }
 
@@ -128,8 +129,8 @@ void Mutator::change_number(std::string& input) {
 // Copies a piece to elsewhere, or cuts it out.
 void Mutator::move_piece(std::string& input) {
   const size_t from = place(input);
-  const std::string piece =
-      input.substr(from, static_cast<size_t>(random_.chance(1, 8) ? random_.below(4096) : 1 + random_.below(64)));
+  const std::string piece = input.substr(
+      from, static_cast<size_t>(random_.chance(1, 8) ? random_.below(4096) : 1 + random_.below(64)));
   if (random_.chance(1, 2)) input.erase(from, piece.size());
   const uint64_t times = random_.chance(1, 32) ? random_.below(64) : 1;
   const size_t to = place(input);
@@ -140,6 +141,8 @@ void Mutator::insert(std::string& input, size_t at, std::string_view piece) {
   if (input.size() + piece.size() <= kInputMax) input.insert(at, piece);
 }
 
-size_t Mutator::place(const std::string& input) { return static_cast<size_t>(random_.below(input.size() + 1)); }
+size_t Mutator::place(const std::string& input) {
+  return static_cast<size_t>(random_.below(input.size() + 1));
+}
 
 }  // namespace tranche::fuzz

@@ -1,10 +1,11 @@
-// What another process or machine says: the daemon's answers to the command line (through the TLS relay too, which only
-// carries bytes), frames of an interactive session, the sampler's messages.
+// What another process or machine says: the daemon's answers to the command line (through the TLS relay too,
+// which only carries bytes), frames of an interactive session, the sampler's messages.
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "cli/frame_stream.h"
 #include "fuzz_target.h"
@@ -21,8 +22,9 @@ struct SaidSocket {
     require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "no sockets");
     socket = UniqueFd(ends[0]);
     peer = UniqueFd(ends[1]);
-    require(::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()),
-            "a socket does not take an input");
+    require(
+        ::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()),
+        "a socket does not take an input");
     ::shutdown(peer.get(), SHUT_WR);
   }
   UniqueFd socket, peer;
@@ -33,11 +35,15 @@ struct SaidSocket {
 bool run_http(std::string_view bytes) {
   if (bytes.empty()) return false;
   SaidSocket said(bytes.substr(1));
-  static UniqueFd* connection = nullptr;
-  connection = &said.socket;
+  // One that has ended before anything was asked is replaced: the first here has.
+  SaidSocket ended("");
+  static std::vector<UniqueFd*> connections;
+  connections = {&said.socket, &ended.socket};
   HttpClient::set_remote({[](const std::string&) -> Result<UniqueFd> {
-                            if (connection->get() < 0) return fail(ErrorCode::unavailable, "asked twice");
-                            return std::move(*connection);
+                            if (connections.empty()) return fail(ErrorCode::unavailable, "asked too often");
+                            UniqueFd next = std::move(*connections.back());
+                            connections.pop_back();
+                            return next;
                           },
                           []() -> Result<HttpHeaders> { return HttpHeaders{}; }});
   HttpClient::Options options;
@@ -65,9 +71,27 @@ std::vector<std::string> http_seeds() {
 }
 
 std::vector<std::string> http_words() {
-  return {"\r\n",     "\r\n\r\n", "\n",    "HTTP/1.1 ", "HTTP/1.0 ", "Content-Length: ", "Transfer-Encoding: chunked\r\n",
-          "Connection: close\r\n", "Upgrade: ", "101", "200", "304", "0\r\n\r\n", "ffffffffffffffff\r\n",
-          "7fffffff\r\n", "data: ", "id: ", "event: ", "retry: 1\n", ": ", "Content-Type: text/event-stream\r\n"};
+  return {"\r\n",
+          "\r\n\r\n",
+          "\n",
+          "HTTP/1.1 ",
+          "HTTP/1.0 ",
+          "Content-Length: ",
+          "Transfer-Encoding: chunked\r\n",
+          "Connection: close\r\n",
+          "Upgrade: ",
+          "101",
+          "200",
+          "304",
+          "0\r\n\r\n",
+          "ffffffffffffffff\r\n",
+          "7fffffff\r\n",
+          "data: ",
+          "id: ",
+          "event: ",
+          "retry: 1\n",
+          ": ",
+          "Content-Type: text/event-stream\r\n"};
 }
 
 // --- frames
@@ -102,7 +126,8 @@ std::vector<std::string> frame_seeds() {
   exit.exit_code = 7;
   const std::string last(reinterpret_cast<const char*>(&exit), sizeof exit);
   return {frame(wire::FrameType::progress, "waits") + frame(wire::FrameType::started, "") +
-              frame(wire::FrameType::stdout_data, "hello\n") + frame(wire::FrameType::exit, last + "it ended"),
+              frame(wire::FrameType::stdout_data, "hello\n") +
+              frame(wire::FrameType::exit, last + "it ended"),
           frame(wire::FrameType::detached, ""), frame(wire::FrameType::stderr_data, std::string(3000, 'x'))};
 }
 

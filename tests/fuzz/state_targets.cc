@@ -1,4 +1,5 @@
-// What the daemon reads back from its disk, and what users bring as recorded histories: rows, snapshots, tokens.
+// What the daemon reads back from its disk, and what users bring as recorded histories: rows, snapshots,
+// tokens.
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,7 +76,11 @@ std::vector<std::string> history_seeds() {
   std::vector<std::string> inputs;
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     std::string lines;
-    play(seed, 30, [&](const scheduler::Scheduler&, const Event& event, const std::vector<Decision>& decisions) {
+    play(seed, 30, [&](const scheduler::Scheduler&, Event event, const std::vector<Decision>& decisions) {
+      // As a configuration would have it.
+      if (auto* changed = std::get_if<PolicyChanged>(&event.payload))
+        std::sort(changed->policy.queues.begin(), changed->policy.queues.end(),
+                  [](const QueuePolicy& a, const QueuePolicy& b) { return a.path < b.path; });
       append_row(lines, event, decisions);
       lines += '\n';
     });
@@ -85,15 +90,17 @@ std::vector<std::string> history_seeds() {
 }
 
 std::vector<std::string> row_words() {
-  std::vector<std::string> words = {"{", "}", "[", "]", ",", "\"", "\n", "null", "true", "\"2026-12-01T00:00:00Z\""};
+  std::vector<std::string> words = {"{",  "}",  "[",    "]",    ",",
+                                    "\"", "\n", "null", "true", "\"2026-12-01T00:00:00Z\""};
   // Names of members and kinds, from right rows.
   for (const std::string& row : row_seeds()) {
     for (size_t at = row.find('"'); at != std::string::npos;) {
       const size_t end = row.find('"', at + 1);
       if (end == std::string::npos) break;
       std::string word = row.substr(at, end + 1 - at);
-      if (word.size() > 3 && word.size() < 40 &&
-          std::all_of(word.begin() + 1, word.end() - 1, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; }))
+      if (word.size() > 3 && word.size() < 40 && std::all_of(word.begin() + 1, word.end() - 1, [](char c) {
+            return (c >= 'a' && c <= 'z') || c == '_';
+          }))
         words.push_back(row[end + 1] == ':' ? word + ":" : word);
       at = row.find('"', end + 1);
     }
@@ -103,8 +110,8 @@ std::vector<std::string> row_words() {
   return words;
 }
 
-// --- snapshots: the scheduler's state and the daemon's tables. A first byte says which; checksums are made right,
-// because a broken one hides all else.
+// --- snapshots: the scheduler's state and the daemon's tables. A first byte says which; checksums are made
+// right, because a broken one hides all else.
 
 bool run_snapshot(std::string_view bytes) {
   if (bytes.empty()) return false;
@@ -113,7 +120,8 @@ bool run_snapshot(std::string_view bytes) {
   if (kind == 's') {
     const auto loaded = scheduler::Scheduler::load(with_checksum(std::string(bytes)));
     if (!loaded) return false;
-    require(without_checksum(loaded->save()) == bytes, "a state is not what it was after reading and writing it");
+    require(without_checksum(loaded->save()) == bytes,
+            "a state is not what it was after reading and writing it");
     return true;
   }
   machine::JobTable jobs;
@@ -127,7 +135,8 @@ bool run_snapshot(std::string_view bytes) {
   }
   if (kind == 't') {
     if (!machine::load_tables(bytes, jobs, faults)) return false;
-    require(machine::save_tables(jobs, faults) == bytes, "tables are not what they were after reading and writing");
+    require(machine::save_tables(jobs, faults) == bytes,
+            "tables are not what they were after reading and writing");
     return true;
   }
   return machine::read_snapshot_content(EventSeq(300), bytes).has_value();
@@ -139,25 +148,32 @@ std::vector<std::string> snapshot_seeds() {
     machine::JobTable jobs;
     machine::FaultLog faults;
     int row = 0;
-    play(seed, 120, [&](const scheduler::Scheduler& scheduler, const Event& event, const std::vector<Decision>& decisions) {
-      faults.apply(event);
-      jobs.apply(event, decisions, scheduler);
-      if (++row % 40 != 0) return;
-      const std::string state = scheduler.save();
-      inputs.push_back("s" + std::string(*without_checksum(state)));
-      inputs.push_back("t" + machine::save_tables(jobs, faults));
-      std::vector<JobId> ids;
-      for (const auto& [id, job] : jobs.all()) ids.push_back(id);
-      inputs.push_back("r" + machine::save_records(jobs, ids));
-    });
+    play(seed, 120,
+         [&](const scheduler::Scheduler& scheduler, const Event& event,
+             const std::vector<Decision>& decisions) {
+           faults.apply(event);
+           jobs.apply(event, decisions, scheduler);
+           if (++row % 40 != 0) return;
+           const std::string state = scheduler.save();
+           inputs.push_back("s" + std::string(*without_checksum(state)));
+           inputs.push_back("t" + machine::save_tables(jobs, faults));
+           std::vector<JobId> ids;
+           for (const auto& [id, job] : jobs.all()) ids.push_back(id);
+           inputs.push_back("r" + machine::save_records(jobs, ids));
+         });
   }
   std::erase_if(inputs, [](const std::string& input) { return input.size() > 24'000; });
   return inputs;
 }
 
 std::vector<std::string> snapshot_words() {
-  return {std::string(1, '\0'), "\x01", "\x7f", std::string("\x80\x01", 2), "\xff\xff\xff\xff\x0f",
-          "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"};
+  return {std::string(1, '\0'),
+          "\x01",
+          "\x7f",
+          std::string("\x80\x01", 2),
+          "\xff\xff\xff\xff\x0f",
+          "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+          "\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"};
 }
 
 // --- the file of tokens
@@ -194,12 +210,15 @@ bool run_tokens(std::string_view bytes) {
 std::vector<std::string> token_seeds() {
   const std::string hash(64, 'a');
   return {"tranche-tokens 1 1\n",
-          "tranche-tokens 1 9\n7\t2001\tread\t1789000000000000000\t1799000000000000000\t" + hash + "\talice\tlaptop\n",
-          "tranche-tokens 1 9\n7\t2001\tjobs\t1\t9223372036854775807\t" + hash + "\tbob\t\n8\t2002\tread\t0\t0\t" + hash +
-              "\tcarol\tx y\n"};
+          "tranche-tokens 1 9\n7\t2001\tread\t1789000000000000000\t1799000000000000000\t" + hash +
+              "\talice\tlaptop\n",
+          "tranche-tokens 1 9\n7\t2001\tjobs\t1\t9223372036854775807\t" + hash +
+              "\tbob\t\n8\t2002\tread\t0\t0\t" + hash + "\tcarol\tx y\n"};
 }
 
-std::vector<std::string> token_words() { return {"\t", "\n", "read", "jobs", "operate", "tranche-tokens 1 "}; }
+std::vector<std::string> token_words() {
+  return {"\t", "\n", "read", "jobs", "operate", "tranche-tokens 1 "};
+}
 
 // --- published traces
 
@@ -220,7 +239,8 @@ bool run_trace(std::string_view bytes) {
 }
 
 std::vector<std::string> trace_seeds() {
-  return {"name,gpu_milli,start\na,500,12.0\nb,,3\n", "; a comment\n1 0 -1 100 4\n2 10 5 7 1\n", "a,b\n0.5,1e3\n"};
+  return {"job,gpu_milli,start\n1,500,12.0\n2,,3\n", "; a comment\n1 0 -1 100 4\n2 10 5 7 1\n",
+          "a,b\n0.5,1e3\n"};
 }
 
 std::vector<std::string> trace_words() { return {",", "\n", ";", " ", "1e3", "-0.5", "1e999", "12.0"}; }

@@ -1,4 +1,5 @@
-// What users and administrators write as text: requests, answers as a client reads them, configuration, scripts.
+// What users and administrators write as text: requests, answers as a client reads them, configuration,
+// scripts.
 #include <cstdlib>
 
 #include "cli/job_request.h"
@@ -36,7 +37,8 @@ bool run_request(std::string_view bytes) {
   if (bytes.starts_with('/')) return parse_http_target(bytes).has_value();
   if (const auto sweep = api::parse_sweep(bytes)) {
     const auto again = api::parse_sweep(api::format_sweep(sweep->parameters));
-    require(again.has_value() && again->parameters == sweep->parameters, "a sweep is read otherwise when written");
+    require(again.has_value() && again->parameters == sweep->parameters,
+            "a sweep is read otherwise when written");
     return true;
   }
   bool accepted = false;
@@ -47,8 +49,9 @@ bool run_request(std::string_view bytes) {
 }
 
 std::vector<std::string> request_seeds() {
-  std::vector<std::string> inputs = {"/v1/jobs?state=running&limit=20&after=7", "/v1/jobs/7%2e/logs?stream=stdout",
-                                     "lr=0.1,0.01 seed=1..3 %4", "x=0..100:10"};
+  std::vector<std::string> inputs = {"/v1/jobs?state=running&limit=20&after=7",
+                                     "/v1/jobs/7%2e/logs?stream=stdout", "lr=0.1,0.01 seed=1..3 %4",
+                                     "x=0..100:10"};
   using namespace api;
 #define TRANCHE_FUZZ_ADD(Type) add_values<Type>(inputs);
   TRANCHE_API_REQUESTS(TRANCHE_FUZZ_ADD)
@@ -56,9 +59,10 @@ std::vector<std::string> request_seeds() {
 }
 
 std::vector<std::string> json_words() {
-  std::vector<std::string> words = {"{",    "}",     "[",     "]",      ",",        ":",        "\"",       "\\u0000",
-                                    "\\ud800", "\\u00e9", "true", "false", "null", "\xC3\xA9", "\xFF", "[[[[[[[[",
-                                    "{}",   "[]",    "\"\"",  "-",      "1..3",     "..",       "%",        "0.5"};
+  std::vector<std::string> words = {"{",    "}",        "[",       "]",        ",",    ":",
+                                    "\"",   "\\u0000",  "\\ud800", "\\u00e9",  "true", "false",
+                                    "null", "\xC3\xA9", "\xFF",    "[[[[[[[[", "{}",   "[]",
+                                    "\"\"", "-",        "1..3",    "..",       "%",    "0.5"};
   for (const api::SchemaFields& schema : api::schema_fields()) {
     for (const api::FieldName& field : schema.fields) words.push_back("\"" + field.name + "\":");
   }
@@ -108,9 +112,11 @@ std::vector<std::string> answer_words() {
 bool run_config(std::string_view bytes) {
   const auto config = parse_config_text(bytes, "fuzz.toml");
   if (!config) return false;
-  for (const std::string& sentence : explain_config(*config)) require(!sentence.empty(), "an empty sentence explains");
+  for (const std::string& sentence : explain_config(*config))
+    require(!sentence.empty(), "an empty sentence explains");
   const auto policy = decode_policy(encode_policy(config->policy));
-  require(policy.has_value() && *policy == config->policy, "a policy is not what it was after writing and reading it");
+  require(policy.has_value() && *policy == config->policy,
+          "a policy is not what it was after writing and reading it");
   return true;
 }
 
@@ -120,7 +126,8 @@ std::vector<std::string> config_seeds() {
       "[policy]\nusage_half_life = \"7d\"\n[queue.\"physics/vision\"]\nquota = 4\nlimit = 8\nweight = 2\n",
       "[class.training]\npriority = -5\npreemptible = true\n[queue.default]\nweight = 1\n",
       "[daemon]\nmode = \"observe\"\n[share]\nrecall_signal = \"SIGURG\"\n[watchdog]\npause_after = \"1m\"\n",
-      "[hook.chat]\nurl = \"https://example.org/x\"\nevents = [\"ended\"]\n[mail]\nprogram = \"/usr/sbin/sendmail\"\n"};
+      "[hook.chat]\nurl = \"https://example.org/x\"\nevents = [\"ended\"]\n[mail]\nprogram = "
+      "\"/usr/sbin/sendmail\"\n"};
   std::erase_if(inputs, [](const std::string& input) { return !run_config(input); });
   std::string table, text;
   for (const ConfigKey& key : config_keys()) {
@@ -137,9 +144,14 @@ std::vector<std::string> config_seeds() {
 }
 
 std::vector<std::string> config_words() {
-  std::vector<std::string> words = {"[",   "]",    "[[",   "]]",     "=",       "\n",       "\"",  "'''", "\"\"\"",
-                                    "nan", "-inf", "0x7f", "\"7d\"", "\"10G\"", "\\u0000", "1_0", "{", "}",
-                                    "#",   ".",    "1979-05-27T07:32:00Z", "true", "\"8h\"", "[\"a\", \"b\"]"};
+  std::vector<std::string> words = {"[",      "]",       "[[",
+                                    "]]",     "=",       "\n",
+                                    "\"",     "'''",     "\"\"\"",
+                                    "nan",    "-inf",    "0x7f",
+                                    "\"7d\"", "\"10G\"", "\\u0000",
+                                    "1_0",    "{",       "}",
+                                    "#",      ".",       "1979-05-27T07:32:00Z",
+                                    "true",   "\"8h\"",  "[\"a\", \"b\"]"};
   for (const ConfigKey& key : config_keys()) {
     words.push_back("\n" + std::string(key.name) + " = ");
     words.push_back("\n[" + std::string(key.table) + "]\n");
@@ -169,16 +181,18 @@ std::vector<std::string> script_seeds() {
 }
 
 std::vector<std::string> script_words() {
-  std::vector<std::string> words = {"\n#TRANCHE ", "\n#SBATCH ", "#", "\n", "'", "\"", "\\", "\t", "\r\n", "..", "%",
-                                    "1-02:03:04", "10G..20G", "0.5", "gpu:h100:2", "afterok:7", "now+2h", "USR1@120",
-                                    "mail:ended", "ALL,A=b", "\xC2\x9B", "--", "="};
+  std::vector<std::string> words = {
+      "\n#TRANCHE ", "\n#SBATCH ", "#",          "\n",         "'",        "\"",  "\\",         "\t",
+      "\r\n",        "..",         "%",          "1-02:03:04", "10G..20G", "0.5", "gpu:h100:2", "afterok:7",
+      "now+2h",      "USR1@120",   "mail:ended", "ALL,A=b",    "\xC2\x9B", "--",  "="};
   for (const char* option :
-       {"array",     "begin",      "chdir",         "class",         "comment",       "constraint",  "cpus",
-        "deadline",  "dependency", "error",         "exclusive",     "export",        "gpu-compute", "gpu-mem",
-        "gpus",      "grace",      "gres",          "hold",          "input",         "job-name",    "mem",
-        "mail-type", "nodes",      "notify",        "ntasks",        "output",        "partition",   "priority",
-        "requeue",   "retry",      "signal",        "sweep",         "time",          "time-min",    "cpus-per-task",
-        "qos",       "queue",      "gpus-per-task", "gpus-per-node", "mem-per-cpu",   "name",        "tasks"})
+       {"array",       "begin",         "chdir",         "class",       "comment",       "constraint",
+        "cpus",        "deadline",      "dependency",    "error",       "exclusive",     "export",
+        "gpu-compute", "gpu-mem",       "gpus",          "grace",       "gres",          "hold",
+        "input",       "job-name",      "mem",           "mail-type",   "nodes",         "notify",
+        "ntasks",      "output",        "partition",     "priority",    "requeue",       "retry",
+        "signal",      "sweep",         "time",          "time-min",    "cpus-per-task", "qos",
+        "queue",       "gpus-per-task", "gpus-per-node", "mem-per-cpu", "name",          "tasks"})
     words.push_back(std::string("--") + option + "=");
   for (const char* letter : {"-G ", "-t ", "-J ", "-c ", "-n ", "-a ", "-d ", "-o ", "-e ", "-N ", "-p "})
     words.emplace_back(letter);
