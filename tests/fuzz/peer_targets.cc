@@ -64,7 +64,7 @@ std::vector<std::string> http_seeds() {
           "rHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0;x=y\r\nA: b\r\n\r\n",
           "rHTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n",
           "sHTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-          "20\r\nid: 7\nevent: job\ndata: {}\n\n: beat\n\r\n0\r\n\r\n",
+          "22\r\nid: 7\nevent: job\ndata: {}\n\n: beat\n\r\n0\r\n\r\n",
           "sHTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}",
           "uHTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tranche-attach\r\n\r\nearly",
           "uHTTP/1.1 400 Bad Request\r\nContent-Length: 3\r\n\r\nno!"};
