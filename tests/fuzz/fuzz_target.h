@@ -26,7 +26,10 @@ const std::vector<Target>& targets();
 // Ends the program with a finding.
 void require(bool condition, const char* what);
 
-// Of targets.cc; one for each file of targets.
+// Of the rows of journals.
+std::vector<std::string> row_words();
+
+// One for each file of targets.
 std::vector<Target> text_targets();
 std::vector<Target> state_targets();
 std::vector<Target> peer_targets();

@@ -1,11 +1,12 @@
 // What users and administrators write as text: requests, answers as a client reads them, configuration,
 // scripts.
-#include <cstdlib>
+#include <algorithm>
 
 #include "cli/job_request.h"
 #include "cli/script.h"
 #include "codec/api.h"
 #include "codec/config.h"
+#include "codec/event_json.h"
 #include "codec/job_rows.h"
 #include "codec/policy_json.h"
 #include "codec/random_values.h"
@@ -199,11 +200,59 @@ std::vector<std::string> script_words() {
   return words;
 }
 
+// --- the journal's rows
+
+bool run_row(std::string_view bytes) {
+  const auto row = decode_row(bytes);
+  if (!row) return false;
+  const auto again = decode_row(encode_row(row->event, row->decisions));
+  require(again.has_value() && *again == *row, "a row is not what it was after writing and reading it");
+  const auto stored = decode_stored_row(store_row(row->event, row->decisions));
+  require(stored.has_value() && *stored == *row, "a stored row is another");
+  return true;
+}
+
+std::vector<std::string> row_seeds() {
+  std::vector<std::string> inputs;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    json::RandomFiller filler(seed);
+    const JournalRow row = json::random_row(filler, seed);
+    inputs.push_back(encode_row(row.event, row.decisions));
+    std::string spelt;
+    append_row(spelt, row.event, row.decisions, TimeSpelling::rfc3339);
+    inputs.push_back(std::move(spelt));
+  }
+  std::erase_if(inputs, [](const std::string& input) { return input.size() > 8192; });
+  return inputs;
+}
+
 }  // namespace
+
+std::vector<std::string> row_words() {
+  std::vector<std::string> words = {"{",  "}",  "[",    "]",    ",",
+                                    "\"", "\n", "null", "true", "\"2026-12-01T00:00:00Z\""};
+  // Names of members and kinds, from right rows.
+  for (const std::string& row : row_seeds()) {
+    for (size_t at = row.find('"'); at != std::string::npos;) {
+      const size_t end = row.find('"', at + 1);
+      if (end == std::string::npos) break;
+      std::string word = row.substr(at, end + 1 - at);
+      if (word.size() > 3 && word.size() < 40 && std::all_of(word.begin() + 1, word.end() - 1, [](char c) {
+            return (c >= 'a' && c <= 'z') || c == '_';
+          }))
+        words.push_back(row[end + 1] == ':' ? word + ":" : word);
+      at = row.find('"', end + 1);
+    }
+  }
+  std::sort(words.begin(), words.end());
+  words.erase(std::unique(words.begin(), words.end()), words.end());
+  return words;
+}
 
 std::vector<Target> text_targets() {
   return {{"request", run_request, request_seeds, json_words},
           {"answer", run_answer, answer_seeds, answer_words},
+          {"journal", run_row, row_seeds, row_words},
           {"config", run_config, config_seeds, config_words},
           {"script", run_script, script_seeds, script_words}};
 }
