@@ -22,6 +22,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab"))
 from journal_audit import audit  # noqa: E402
+import driver_limits  # noqa: E402
 from server import FINAL, LAB, Failed, Server  # noqa: E402
 
 ROLES = ("daemon", "launcher", "shepherd", "memory-limit")
@@ -242,6 +243,8 @@ def main():
         server.tranche("bob", "cancel", str(bystander))
         server.wait(bystander, user="bob")
         server.assert_nothing_left(20)
+        scenario.faults += [f"limits of {driver_limits.PLACES - free} tasks are left on GPU {gpu}" for gpu in range(4)
+                            if (free := driver_limits.free_places(server, gpu)) != driver_limits.PLACES]
         faults = scenario.faults + executions() + audit(server.journal()).faults
         print(server.verify_journal())
         print(f"{sum(tried.values())} deaths in {scenario.round} runs of five jobs, {keeper.restarts} restarts, "
