@@ -215,7 +215,7 @@ class Audit {
     const uint32_t needed = grows ? 1 : taker.spec.tasks_min;
     JobSpec wanted = taker.spec;
     // What joins tasks that run goes to GPUs of their type.
-    if (grows && wanted.task.gpu.count > 0)
+    if (grows && wanted.task.gpu.count > 0 && !taker.live.begin()->second.slices.empty())
       wanted.task.gpu.type = ledger_.gpus.at(taker.live.begin()->second.slices.front().gpu).gpu.type;
     const auto together =
         grows && taker.spec.topology.is_set() ? std::nullopt : ledger_.fits(wanted, needed, taken);

@@ -225,12 +225,13 @@ bool prove_bounds(const State& state, Promises& promises, const Job& job, Proof&
   return true;
 }
 
-bool prove_claim(const State& state, const Promises& promises, const Job& job, Proof& proof) {
+bool prove_claim(const State& state, Promises& promises, const Job& job, Proof& proof) {
   const Claim* claim = state.claim_of(job.id);
   if (claim == nullptr) return false;
   std::set<JobId> victims;
-  const bool is_first = state.claims.front().beneficiary == job.id;
-  if (!is_first && job_fits(state, job, {&promises.now()})) {
+  if (job_fits(state, job, {&promises.now()})) {
+    // Those who have to go are of a queue whose bound it would pass.
+    if (prove_bounds(state, promises, job, proof)) return true;
     // It would fit already, but on room that is kept for those who were promised theirs before.
     proof.kind = ProofKind::reserved;
     for (const Claim& other : state.claims) {
@@ -240,7 +241,6 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
     add_blockers(proof, victims);
     return true;
   }
-  // The first one may fit too, and wait for those who have to go for a bound of its queue.
   proof.kind = ProofKind::busy;
   for (const TaskKey& victim : claim->victims) {
     if (state.leaving.contains(victim)) victims.insert(victim.job);

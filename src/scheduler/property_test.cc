@@ -170,14 +170,6 @@ TEST(Properties, NothingIdlesWhileAJobThatMayUseItWaits) {  // P3
   std::printf("not decidable: %llu\n", static_cast<unsigned long long>(waits.not_decidable));
 }
 
-// A part without GPUs counted as one of the first GPU type: whoever was promised that type kept the whole job
-// waiting, and nobody could say for what.
-TEST(Properties, NothingIdlesInTheHistoryInWhichAPartWithoutGpusWasTakenForOneOfAType) {
-  Waits waits;
-  expect_nothing_idles(152, waits);
-  EXPECT_GT(waits.by_kind["reserved"], 0u);
-}
-
 TEST(Properties, TheSameEventsGiveTheSameDecisionsAndRestoreIsNoRestart) {  // P16
   for_each_history(25, [&](uint64_t seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -567,6 +567,7 @@ class VictimSearch {
     const bool all_needed =
         shape_.tasks_min == 1 && as_found && hosts.front().victims.size() == chosen.size();
     if (!all_needed) spare_unneeded(chosen, room, as_found);
+    if (record_.choices.size() > 1) spare_for_other_types(chosen, room);
     return concluded(chosen, room);
   }
 
@@ -587,6 +588,7 @@ class VictimSearch {
     }
     if (taking_ == Taking::reclaim) assert_progress(chosen.all());
     auto plan = place(room);
+    if (!plan) plan = fits(room);
     removed_.clear();
     TRANCHE_ASSERT(plan.has_value());
     return eviction(chosen.all(), std::move(*plan));
@@ -637,6 +639,22 @@ class VictimSearch {
       if (!chosen.is_last(chosen.at(i))) continue;
       put_back(chosen.at(i), room);
       if (keeps_bounds() && place(room)) {
+        chosen.erase(i);
+      } else {
+        take_again(chosen.at(i), room);
+      }
+    }
+  }
+
+  // What was looked for on GPUs of one type may have room on another one, now that tasks of many places go:
+  // an elastic job gives its tasks in their order, wherever they are.
+  void spare_for_other_types(Chosen& chosen, View& room) {
+    constexpr size_t kFew = 64;  // a claim that takes more is not for the sake of one task
+    if (chosen.size() < 2 || chosen.size() > kFew) return;
+    for (size_t i = chosen.size(); i-- > 0;) {
+      if (!chosen.is_last(chosen.at(i))) continue;
+      put_back(chosen.at(i), room);
+      if (keeps_bounds() && fits(room)) {
         chosen.erase(i);
       } else {
         take_again(chosen.at(i), room);
