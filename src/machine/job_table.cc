@@ -345,6 +345,7 @@ void JobTable::start(const Start& start) {
   const bool joins = job->spec->elastic && !is_still_waiting(*job);
   if (!joins && !job->tasks.empty() && job->tasks.front().key.attempt != start.task.attempt)
     job->tasks.clear();
+  if (!joins) job->first_attempt = start.task.attempt;
   TaskEntry task;
   task.key = start.task;
   task.node = start.node;
