@@ -79,6 +79,7 @@ void Members::resume() {
     const JobRecord* job = elastic(id);
     if (job == nullptr || job->state == JobState::pending || job->state == JobState::held) continue;
     Job& known = jobs_[id];
+    known.port = gang_ports_of(*job).first;
     for (const TaskEntry& task : job->tasks) {
       if (task.ended.is_set()) continue;
       const bool stopping = task.state == JobState::stopping;
@@ -115,8 +116,10 @@ void Members::take_event(const Event& event, std::set<JobId>& changed) {
 
 void Members::take_decision(const Decision& decision, std::set<JobId>& changed) {
   if (const auto* start = std::get_if<Start>(&decision)) {
-    if (elastic(start->task.job) == nullptr) return;
+    const JobRecord* const record = elastic(start->task.job);
+    if (record == nullptr) return;
     const auto [job, is_new] = jobs_.try_emplace(start->task.job);
+    if (is_new) job->second.port = gang_ports(record->id, start->task.attempt, record->spec->tasks_max).first;
     job->second.told_to_stop.erase(start->task.rank);
     // The file is there before the first task looks for it.
     if (is_new) changed.insert(job->first);
@@ -142,7 +145,8 @@ void Members::forget(JobId job) {
 // What is there already and says the same keeps its generation: a restart of the daemon is no change.
 void Members::write(const JobRecord& job, EventSeq generation) {
   const std::string path = members_file(run_dir_, job.id);
-  const std::string text = members_text(*job.spec, gang_ports_of(job).first, jobs_.at(job.id).members);
+  const Job& known = jobs_.at(job.id);
+  const std::string text = members_text(*job.spec, known.port, known.members);
   const auto present = read_file(path, kFileMost);
   if (present && present->starts_with(text + std::string(kGeneration))) return;
   failpoint("members.before");

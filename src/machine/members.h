@@ -47,6 +47,7 @@ class Members final : public StepObserver {
   struct Job {
     Membership members;
     std::set<uint32_t> told_to_stop;  // ranks, also of tasks that have not started yet
+    uint16_t port = 0;  // of the attempt that the rows so far have begun: the job table may be further
   };
   void take_event(const Event& event, std::set<JobId>& changed);
   void take_decision(const Decision& decision, std::set<JobId>& changed);
