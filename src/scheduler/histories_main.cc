@@ -1,7 +1,8 @@
 // Plays histories in as many processes as there are processors, and says how many, how fast and what the
 // premises have exempted. A history that fails is made smaller, and the line that plays it again is printed.
 //
-//   scheduler-histories [--property NAME] [--first SEED] [--count N] [--times N] [--processes N] [--sum-only]
+//   scheduler-histories [--property NAME] [--first SEED] [--count N] [--times N] [--seconds N] [--processes
+//   N] [--sum-only]
 //
 // TRANCHE_SEED=N, with TRANCHE_DROP=1,2,... plays that one history again. Exit status: 0 nothing found, 1 a
 // finding, 2 wrong use. Every history is played in a process that may end: one that ends the program is found
@@ -29,6 +30,7 @@ struct Options {
   uint64_t count = 0;  // none: as many as the property says
   uint64_t processes = std::max(1u, std::thread::hardware_concurrency());
   uint64_t times = 1;
+  uint64_t seconds = UINT64_MAX;  // then it stops, and says how many it has played
   bool sum_only = false;
 };
 
@@ -48,6 +50,8 @@ std::optional<Options> options_of(int argc, char** argv) {
       options.first = number(argv[++i]);
     } else if (name == "--count") {
       options.count = number(argv[++i]);
+    } else if (name == "--seconds") {
+      options.seconds = number(argv[++i]);
     } else if (name == "--times") {
       options.times = number(argv[++i]);
     } else if (name == "--processes") {
@@ -161,7 +165,13 @@ void tell(const Property& property, const Played& first, const Outcome& of_first
 int work(const Property& property, const Options& options, uint64_t own, Board& board, int out) {
   Counts counts;
   int status = 0;
-  for (uint64_t i = own; i < options.count && !board.stop; i += options.processes) {
+  const auto began = std::chrono::steady_clock::now();
+  const auto is_late = [&] {
+    const auto took =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began);
+    return static_cast<uint64_t>(took.count()) >= options.seconds;
+  };
+  for (uint64_t i = own; i < options.count && !board.stop && !is_late(); i += options.processes) {
     Played played{options.first + i};
     board.playing[own] = played.seed;
     if (property.play(played, counts)) {
@@ -238,11 +248,12 @@ int play_all(const Property& property, const Options& options) {
     std::printf("%llu\n", static_cast<unsigned long long>(counts.of("sum of the states' hashes")));
   } else {
     print(counts);
-    std::printf("%llu histories from seed %llu in %llu s, %llu a second in %llu processes\n",
-                static_cast<unsigned long long>(options.count),
+    const uint64_t played = counts.of("histories");
+    std::printf("%llu of %llu histories from seed %llu in %llu s, %llu a second in %llu processes\n",
+                static_cast<unsigned long long>(played), static_cast<unsigned long long>(options.count),
                 static_cast<unsigned long long>(options.first),
                 static_cast<unsigned long long>(milliseconds / 1000),
-                static_cast<unsigned long long>(options.count * 1000 / milliseconds),
+                static_cast<unsigned long long>(played * 1000 / milliseconds),
                 static_cast<unsigned long long>(options.processes));
   }
   std::fflush(stdout);
@@ -270,10 +281,10 @@ int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const auto options = options_of(argc, argv);
   if (!options) {
-    std::fprintf(
-        stderr,
-        "usage: scheduler-histories [--property NAME] [--first SEED] [--count N] [--times N] [--processes N] "
-        "[--sum-only]\nproperties:\n");
+    std::fprintf(stderr,
+                 "usage: scheduler-histories [--property NAME] [--first SEED] [--count N] [--times N] "
+                 "[--seconds N] [--processes N] "
+                 "[--sum-only]\nproperties:\n");
     for (const Property& property : properties())
       std::fprintf(stderr, "  %-10s %s\n", property.name, property.statement);
     return 2;
