@@ -14,12 +14,11 @@ constexpr std::array<int64_t, 49> kPasses = {
     754,  800,  847,  895,  944,  995,  1046, 1099, 1153, 1208, 1266, 1325, 1386, 1450, 1516, 1586, 1658,
     1735, 1815, 1901, 1992, 2091, 2197, 2314, 2442, 2587, 2752, 2944, 3178, 3476, 3892, 4595};
 
-constexpr int64_t kWhole = 1024;      // of the mix
-constexpr size_t kGpusScored = 64;    // of a node; what is beyond does not count
-constexpr size_t kTargetsMost = 128;  // requests in the mix
-constexpr size_t kAskedMost = 1024;   // different requests that are told apart
-constexpr uint64_t kJobsAtFirstChoice = 64;
-constexpr uint64_t kPartBetweenChoices = 64;  // of what was learned
+constexpr int64_t kWhole = 1024;              // of the mix
+constexpr size_t kGpusScored = 64;            // of a node; what is beyond does not count
+constexpr size_t kTargetsMost = 128;          // requests in the mix
+constexpr size_t kAskedMost = 1024;           // different requests that are told apart
+constexpr uint64_t kJobsBetweenChoices = 64;  // and a quarter of what was learned
 constexpr int kPriceOfAllAsked = 10;          // points for a type all of which is asked for by name
 
 }  // namespace
@@ -64,11 +63,7 @@ void Scores::learn_tasks(const TaskRequest& task, uint64_t tasks) {
 }
 
 void Scores::settle(const Capacity& capacity) {
-  // Often: what the first hundreds ask for is far from what all will, and the first are placed by it.
-  const uint64_t due = jobs_at_last_choice_ == 0
-                           ? kJobsAtFirstChoice
-                           : std::max<uint64_t>(jobs_at_last_choice_ / kPartBetweenChoices, 1);
-  const bool learned = jobs_ - jobs_at_last_choice_ >= due;
+  const bool learned = jobs_ - jobs_at_last_choice_ >= kJobsBetweenChoices + jobs_at_last_choice_ / 4;
   if (!learned && (capacity.machine_version() == machine_at_last_choice_ || mixes_.empty())) return;
   jobs_at_last_choice_ = jobs_;
   machine_at_last_choice_ = capacity.machine_version();
