@@ -65,7 +65,8 @@ TEST(Packing, TheSchedulerIsBesideFgdOnASample) {
       "gpuspec33 Tranche - FGD: %+.2f at 100 %%, %+.2f at 130 %% (3 of 10 seeds, 1 of 17 workloads)\n",
       more_at_100, more_at_130);
   EXPECT_GE(more_at_100, 4.0);
-  EXPECT_GE(more_at_130, -0.25);
+  // The reach is -0.25 over ten seeds; the mean of three varies by some 0.2 (bench/README.md has the table).
+  EXPECT_GE(more_at_130, -0.5);
 }
 
 TEST(Packing, FragmentationIsWhatTypicalPodsCannotUse) {
