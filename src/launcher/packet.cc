@@ -13,7 +13,7 @@ using isolation::FileDescriptor;
 
 void set_text(char (&target)[wire::kMaxText], std::string_view text) {
   const size_t count = std::min(text.size(), sizeof target - 1);
-  std::memcpy(target, text.data(), count);
+  if (count > 0) std::memcpy(target, text.data(), count);
   std::memset(target + count, 0, sizeof target - count);
   for (size_t i = 0; i < count; ++i) {
     if (target[i] == '\n' || target[i] == '\r' || target[i] == '\0') target[i] = ' ';
