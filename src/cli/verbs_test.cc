@@ -447,7 +447,8 @@ TEST(Verbs, GpusShowsFaultsMigDevicesAndTopology) {
                             .xid = 31,
                             .of_the_job = true,
                             .text = "XID 31: the program used memory that is not its own",
-                            .jobs = {JobId(7)}}};
+                            .jobs = {JobId(92)},
+                            .displays = {"90_2"}}};
     list.gpus[1].mig_devices = {{.uuid = "MIG-y",
                                  .gpu_instance = 9,
                                  .compute_instance = 0,
@@ -456,7 +457,7 @@ TEST(Verbs, GpusShowsFaultsMigDevicesAndTopology) {
     return FakeReply{.body = api::encode(list)};
   });
   const Outcome outcome = run_words(daemon.socket_path(), {"gpus"});
-  EXPECT_NE(outcome.output.find("not its own (on it then: job 7), 2m ago"), std::string::npos)
+  EXPECT_NE(outcome.output.find("not its own (on it then: job 90_2), 2m ago"), std::string::npos)
       << outcome.output;
   EXPECT_NE(outcome.output.find("mig 9/0, 4864M, 14 SM, MIG-y"), std::string::npos) << outcome.output;
   const Outcome topology = run_words(daemon.socket_path(), {"gpus", "--topology"});
