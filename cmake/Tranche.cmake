@@ -39,6 +39,12 @@ if(TRANCHE_SANITIZE)
   add_compile_options("-fsanitize=${TRANCHE_SANITIZE}" -fno-omit-frame-pointer)
   add_link_options("-fsanitize=${TRANCHE_SANITIZE}")
 endif()
+# With AddressSanitizer, rooms tell tests/fuzz which of their branches an input took. Every other program takes the
+# empty listener.
+if(TRANCHE_SANITIZE MATCHES address)
+  file(WRITE "${CMAKE_BINARY_DIR}/no_coverage.c" "void __sanitizer_cov_trace_pc(void);\nvoid __sanitizer_cov_trace_pc(void) {}\n")
+  add_library(tranche_no_coverage STATIC "${CMAKE_BINARY_DIR}/no_coverage.c")
+endif()
 
 # tranche_library(NAME SOURCES file... [DEPENDS target...]): a static library of one room, `tranche_NAME`.
 function(tranche_library name)
@@ -46,6 +52,10 @@ function(tranche_library name)
   add_library(tranche_${name} STATIC ${arg_SOURCES})
   target_include_directories(tranche_${name} PUBLIC "${CMAKE_SOURCE_DIR}/src")
   target_link_libraries(tranche_${name} PUBLIC ${arg_DEPENDS} PRIVATE tranche_warnings)
+  if(TARGET tranche_no_coverage)
+    target_compile_options(tranche_${name} PRIVATE -fsanitize-coverage=trace-pc)
+    target_link_libraries(tranche_${name} PUBLIC tranche_no_coverage)
+  endif()
 endfunction()
 
 # tranche_program(NAME SOURCES file... [DEPENDS target...]): a program in build/<preset>/bin.

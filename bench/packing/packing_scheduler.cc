@@ -18,6 +18,8 @@ class PackingWorld {
     policy.users_share_gpu = true;
     policy.jobs_per_user_max = UINT32_MAX;
     policy.usage_half_life = Duration(0);
+    // A pod that does not start is cancelled in the same instant, so no promise to it could decide anything.
+    policy.no_head_reservation = true;
     step(PolicyChanged{policy});
     uint32_t gpu_id = 0;
     for (size_t i = 0; i < order.nodes.size(); ++i) {

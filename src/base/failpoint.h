@@ -1,5 +1,5 @@
 // Places where a test makes a process die as by kill -9: before and after every write and every message
-// between daemon, launcher and shepherd.
+// between daemon, launcher and shepherd, and of what sets the driver's limits.
 //
 // Always compiled in, so that what is tested is what runs; a place that is not armed costs one comparison of
 // a flag. Armed by TRANCHE_FAILPOINTS=FILE in the environment that daemon or launcher are started with, which
@@ -16,8 +16,8 @@
 
 namespace tranche {
 
-enum class FailpointRole : uint32_t { daemon = 0, launcher = 1, shepherd = 2 };
-inline constexpr uint32_t kFailpointRoles = 3;
+enum class FailpointRole : uint32_t { daemon = 0, launcher = 1, shepherd = 2, memory_limit = 3 };
+inline constexpr uint32_t kFailpointRoles = 4;
 
 // In the file, one after the other, in the order of FailpointRole.
 struct FailpointSlot {

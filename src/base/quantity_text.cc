@@ -35,7 +35,7 @@ bool take_number(std::string_view& text, int64_t* value) {
 }
 
 constexpr std::string_view kMemoryAdvice =
-    "is not a size: write MiB as a plain number, or a number with K, M, G or T (binary), like 20G";
+    "is not a size: write MiB as a plain number, or a number with K, M, G or T (binary), like 20G or 1.5G";
 constexpr std::string_view kDurationAdvice =
     "is not a duration: write minutes as a plain number, a number with s, m, h or d like 90s or 1h30m, or "
     "Slurm's H:M:S and D-H:M:S";
@@ -148,6 +148,18 @@ int64_t days_from_civil(int64_t year, int64_t month, int64_t day) {
   return era * 146097 + day_of_era - 719468;
 }
 
+// ".5" as 500, if there is a dot; false if no digit, or more than three, come after it.
+bool take_thousandths(std::string_view& text, int64_t* thousandths) {
+  *thousandths = 0;
+  if (text.empty() || text.front() != '.') return true;
+  text.remove_prefix(1);
+  int64_t place = 100;
+  size_t digits = 0;
+  for (; !text.empty() && is_digit(text.front()); text.remove_prefix(1), ++digits, place /= 10)
+    *thousandths += (text.front() - '0') * place;
+  return digits >= 1 && digits <= 3;
+}
+
 // Reads exactly `digits` digits; false otherwise.
 bool take_digits(std::string_view& text, size_t digits, int64_t* value) {
   if (text.size() < digits) return false;
@@ -171,7 +183,8 @@ bool take_char(std::string_view& text, char c) {
 Result<MiB> parse_memory(std::string_view text) {
   std::string_view rest = text;
   int64_t value = 0;
-  if (!take_number(rest, &value)) return refuse(text, kMemoryAdvice);
+  int64_t thousandths = 0;
+  if (!take_number(rest, &value) || !take_thousandths(rest, &thousandths)) return refuse(text, kMemoryAdvice);
   if (rest == "KB" || rest == "MB" || rest == "GB" || rest == "TB") {
     const std::string unit(1, rest.front());
     return refuse(text, "is ambiguous between powers of 10 and of 2: write " + unit + " for binary units");
@@ -179,26 +192,31 @@ Result<MiB> parse_memory(std::string_view text) {
   if (rest.size() >= 2 && rest.substr(1) == "iB") rest = rest.substr(0, 1);
   if (rest.size() == 2 && rest[1] == 'i') rest = rest.substr(0, 1);
   if (rest.size() > 1) return refuse(text, kMemoryAdvice);
-  int64_t mebibytes = value;
+  constexpr int64_t kKibibytesMax = kMemoryMax.count() << 10;
+  int64_t unit = 0;  // KiB
   switch (rest.empty() ? 'M' : rest.front()) {
     case 'K':
     case 'k':
-      mebibytes = (value + 1023) / 1024;
+      unit = 1;
       break;
     case 'M':
     case 'm':
+      unit = int64_t{1} << 10;
       break;
     case 'G':
     case 'g':
-      mebibytes = value > kMemoryMax.count() ? kMemoryMax.count() + 1 : value << 10;
+      unit = int64_t{1} << 20;
       break;
     case 'T':
     case 't':
-      mebibytes = value > kMemoryMax.count() ? kMemoryMax.count() + 1 : value << 20;
+      unit = int64_t{1} << 30;
       break;
     default:
       return refuse(text, kMemoryAdvice);
   }
+  if (value > kKibibytesMax / unit) return refuse(text, "is more than 1024T, the most that can be asked for");
+  const int64_t kibibytes = value * unit + (thousandths * unit + 999) / 1000;
+  const int64_t mebibytes = (kibibytes + 1023) / 1024;
   if (mebibytes > kMemoryMax.count())
     return refuse(text, "is more than 1024T, the most that can be asked for");
   return MiB(mebibytes);
@@ -246,16 +264,9 @@ Result<int64_t> parse_thousandths(std::string_view text) {
   std::string_view rest = text;
   int64_t whole = 0;
   if (!take_number(rest, &whole) || whole > 1'000'000'000) return refuse(text, kDecimalAdvice);
-  int64_t thousandths = whole * 1000;
-  if (rest.empty()) return thousandths;
-  if (!take_char(rest, '.') || rest.empty() || rest.size() > 3) return refuse(text, kDecimalAdvice);
-  int64_t place = 100;
-  for (const char c : rest) {
-    if (!is_digit(c)) return refuse(text, kDecimalAdvice);
-    thousandths += (c - '0') * place;
-    place /= 10;
-  }
-  return thousandths;
+  int64_t thousandths = 0;
+  if (!take_thousandths(rest, &thousandths) || !rest.empty()) return refuse(text, kDecimalAdvice);
+  return whole * 1000 + thousandths;
 }
 
 std::string format_thousandths(int64_t thousandths) {

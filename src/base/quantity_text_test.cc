@@ -12,6 +12,9 @@ TEST(Memory, ReadsBinaryUnitsAndBareMebibytes) {
   EXPECT_EQ(parse_memory("512")->count(), 512);
   EXPECT_EQ(parse_memory("512M")->count(), 512);
   EXPECT_EQ(parse_memory("1T")->count(), 1 << 20);
+  EXPECT_EQ(parse_memory("1024T")->count(), 1 << 30);
+  EXPECT_EQ(parse_memory("1.5G")->count(), 1536);
+  EXPECT_EQ(parse_memory("0.5")->count(), 1);
   EXPECT_EQ(parse_memory("1025K")->count(), 2) << "a size that is asked for rounds up";
 }
 
@@ -19,8 +22,8 @@ TEST(Memory, RefusesWhatCouldMeanTwoThings) {
   const auto decimal = parse_memory("20GB");
   ASSERT_FALSE(decimal);
   EXPECT_NE(decimal.error().message().find("write G"), std::string::npos);
-  for (const char* bad :
-       {"", "G", "-1G", "1.5G", "1e3", "NaN", "20 G", "20X", "99999999999999999999", "2000T"}) {
+  for (const char* bad : {"", "G", "-1G", "1.G", ".5G", "1.2345G", "1..2G", "1024.1T", "1e3", "NaN", "20 G",
+                          "20X", "99999999999999999999", "2000T"}) {
     EXPECT_FALSE(parse_memory(bad)) << bad;
   }
 }

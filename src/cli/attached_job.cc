@@ -105,11 +105,13 @@ AttachedEnd end_of(std::string_view payload) {
       end.exit_code = kExitOutOfMemory;
       if (end.text.empty()) end.text = "the job ran out of host memory at its limit; --mem asks for more";
       return end;
+    case wire::ExitCause::killed:
+      if (end.text.empty()) end.text = "the job was stopped; 'tranche show' says by whom and why";
+      break;
     case wire::ExitCause::none:
     case wire::ExitCause::unknown:
     case wire::ExitCause::exited:
     case wire::ExitCause::signalled:
-    case wire::ExitCause::killed:
       break;
   }
   if (frame.signal > 0 && frame.signal < 128) {

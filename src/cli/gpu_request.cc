@@ -23,6 +23,10 @@ Result<MilliGpu> parse_percent(std::string_view text) {
 // "1..4": whole GPUs, as many of them as are free when the job starts.
 Result<void> parse_gpu_range(std::string_view text, size_t dots, GpuRequest& gpu) {
   constexpr std::string_view kWhat = "--gpus: the number of GPUs";
+  if (text.find('.') != dots || text.find('.', dots + 2) != std::string_view::npos) {
+    return invalid("--gpus: a range is of whole GPUs, such as 1..4, not " + in_quotes(text) +
+                   "; a part of one that may grow is --gpu-mem 10G..20G");
+  }
   TRY_ASSIGN(const int64_t low,
              parse_integer(text.substr(0, dots), 1, int64_t{limits::kGpusPerTaskMax}, kWhat));
   TRY_ASSIGN(const int64_t high,
@@ -71,6 +75,11 @@ Result<void> take_topology(const Arguments& arguments, GpuRequest& gpu) {
 
 Result<void> parse_gpu_memory(const std::string& text, GpuRequest& gpu) {
   const size_t dots = text.find("..");
+  if (dots == 0 || (dots != std::string::npos && dots + 2 == text.size())) {
+    return invalid("--gpu-mem: " + in_quotes(text) + " lacks " +
+                   (dots == 0 ? "what is guaranteed" : "how much it may use at most") +
+                   "; write both, such as 10G..20G");
+  }
   TRY_OPTION(gpu.memory, "--gpu-mem", parse_memory(text.substr(0, dots)));
   if (gpu.memory.count() == 0) return invalid("--gpu-mem: write the memory that it needs, such as 20G");
   if (dots == std::string::npos) return {};

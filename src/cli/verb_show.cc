@@ -139,13 +139,19 @@ void add_private(Page& page, const api::JobDetail& job) {
 
 // What it uses of its parts, while it runs.
 void add_shares(Page& page, const api::JobDetail& job) {
+  const bool is_counted = job.state == JobState::running && job.gpu.kind == SliceKind::fraction && job.tier &&
+                          *job.tier <= api::Tier::guarded;
+  if (is_counted && job.shares.empty())
+    page.line("GPU memory", "not known now: the arbiter of memory has not told it (see `tranche doctor`)");
   for (const api::ShareRow& share : job.shares) {
     std::string text = "GPU " + std::to_string(share.gpu) + ": " + format_memory(share.charged) + " of " +
                        format_memory(share.limit);
     if (share.limit > share.guarantee) text += ", " + format_memory(share.guarantee) + " guaranteed";
     if (share.owed.count() > 0) text += ", " + format_memory(share.owed) + " to be given back";
     text += ", " + std::string(to_string(share.tier));
-    if (share.denied > 0) text += ", " + std::to_string(share.denied) + " requests refused";
+    if (share.denied > 0)
+      text += ", " + std::to_string(share.denied) +
+              (share.denied == 1 ? " request refused" : " requests refused");
     page.line(job.tasks.size() > 1 ? "GPU memory " + std::to_string(share.rank) : "GPU memory", text);
   }
 }

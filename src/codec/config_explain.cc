@@ -1,5 +1,6 @@
 // What a policy means, in sentences.
 #include <algorithm>
+#include <cstring>
 
 #include "base/quantity_text.h"
 #include "codec/config.h"
@@ -78,10 +79,15 @@ std::string explain_users(UsersShare rule) {
   return "Fractions of different users are on one GPU only where the driver itself holds each to its part.";
 }
 
+std::string signal_text(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name == nullptr ? std::to_string(signal) : "SIG" + std::string(name);
+}
+
 std::string explain_recall(const SharePolicy& share) {
   std::string sentence =
       "A job that borrows GPU memory which another one's guarantee needs gets nothing more at once";
-  if (share.recall_signal != 0) sentence += ", is told by signal " + std::to_string(share.recall_signal);
+  if (share.recall_signal != 0) sentence += ", is told by signal " + signal_text(share.recall_signal);
   switch (share.recall_end) {
     case RecallEnd::requeue:
       return sentence + ", and after " + format_duration(share.recall_grace) +

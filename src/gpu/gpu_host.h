@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -129,7 +130,8 @@ class GpuHost {
   using HealthCallback = std::function<void(uint32_t index, Health health, const std::string& reason)>;
   // A periodic reading has arrived, after status() shows it; discover() answers no older than it.
   using ReadingCallback = std::function<void(uint32_t index)>;
-  using XidCallback = std::function<void(uint32_t index, const XidEvent& event)>;
+  // Answers whose jobs have the GPU, or a part of it, at that moment; none: not known, or nobody's.
+  using XidCallback = std::function<std::set<uid_t>(uint32_t index, const XidEvent& event)>;
 
   virtual ~GpuHost() = default;
 

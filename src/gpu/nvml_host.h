@@ -122,7 +122,7 @@ class NvmlHost final : public GpuHost, private SamplerLink::Observer {
   // Whether the layout is the one of the inventory; if not, the sampler has been ended.
   bool note_layout(Device& device, const sampler::Reading& message);
   void judge_nodes(Device& device, uint32_t nodes_missing, uint32_t known);
-  void judge_job_fault(Device& device);
+  void judge_job_fault(Device& device, std::set<uid_t> users_now);
   void judge_reading(Device& device, const sampler::Reading& message);
   // The driver's numbers have moved since GPUs were let go: all are taken up again, and no other is
   // misjudged.

@@ -37,23 +37,24 @@ void NvmlHost::xid_arrived(const sampler::Xid& message) {
                        .seen_at = std::min(Duration(message.seen_at), now()),
                        .of_the_job = xid_rule(message.code).class_of == XidClass::job,
                        .text = xid_reason(message.code)};
-  if (xid_happened_) xid_happened_(device->gpu.index, event);
-  if (event.of_the_job) return judge_job_fault(*device);
+  std::set<uid_t> users;
+  if (xid_happened_) users = xid_happened_(device->gpu.index, event);
+  if (event.of_the_job) return judge_job_fault(*device, std::move(users));
   if (health == Health::lost) return apply(*device, device->judge.fallen(event.text));
   if (health != Health::ok) {
     apply(*device, device->judge.hold(GpuHealthJudge::Hold::xid, health, event.text));
   }
 }
 
-void NvmlHost::judge_job_fault(Device& device) {
+void NvmlHost::judge_job_fault(Device& device, std::set<uid_t> users_now) {
   GpuJobFault fault{.at = now(), .uid = {}};
-  if (device.status.reading && device.status.reading->processes) {
-    std::set<uid_t> users;
+  // The last reading may be older than the program that failed: jobs are known at once.
+  if (users_now.empty() && device.status.reading && device.status.reading->processes) {
     for (const GpuProcess& process : *device.status.reading->processes) {
-      if (process.uid) users.insert(*process.uid);
+      if (process.uid) users_now.insert(*process.uid);
     }
-    if (users.size() == 1) fault.uid = *users.begin();
   }
+  if (users_now.size() == 1) fault.uid = *users_now.begin();
   auto& faults = device.faults_of_jobs;
   std::erase_if(faults, [&](const GpuJobFault& old) { return now() - old.at > kFaultsRemembered; });
   if (faults.size() >= kFaultsKept) faults.erase(faults.begin());

@@ -256,6 +256,7 @@ TEST_F(NvmlHostTest, AnXidOfAProgramIsToldAndTheGpuIsWell) {
   host->on_xid([&](uint32_t index, const XidEvent& event) {
     xids.push_back(std::to_string(index) + " " + std::to_string(event.code) +
                    (event.of_the_job ? " job" : " gpu"));
+    return std::set<uid_t>{};
   });
   ASSERT_TRUE(discover().has_value());
   driver.set("xid 31 1\nxid 63 0\n");
@@ -263,6 +264,26 @@ TEST_F(NvmlHostTest, AnXidOfAProgramIsToldAndTheGpuIsWell) {
   EXPECT_EQ(xids, (std::vector<std::string>{"1 31 job", "0 63 gpu"}));
   EXPECT_EQ(host->status(1)->health, Health::ok);
   EXPECT_EQ(host->status(0)->health, Health::degraded) << "a row waits to be remapped";
+}
+
+TEST_F(NvmlHostTest, ProgramsOfDifferentUsersThatFailMakeTheirGpuSuspectWithoutAReadingBetween) {
+  // Nobody's process is in any reading: whose jobs are there is what counts.
+  make_host();
+  std::vector<uid_t> owners;
+  size_t told = 0;
+  host->on_xid([&](uint32_t, const XidEvent&) { return std::set<uid_t>{owners.at(told++)}; });
+  ASSERT_TRUE(discover().has_value());
+  std::string lines;
+  const auto fail_for = [&](uid_t owner) {
+    owners.push_back(owner);
+    lines += "xid 13 1\n";
+    driver.set(lines);
+    return turn_until([&] { return told == owners.size(); });
+  };
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(fail_for(2001));
+  EXPECT_EQ(host->status(1)->health, Health::ok) << "one user's programs say nothing of the GPU";
+  ASSERT_TRUE(fail_for(2002));
+  EXPECT_EQ(host->status(1)->health, Health::degraded);
 }
 
 TEST_F(NvmlHostTest, AGpuComesBackWhenItsDriverRecommendsNothingAnyMore) {

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "guard/cuda_wrappers.h"
+#include "guard/devices.h"
 #include "guard/lease.h"
 #include "guard/own_memory.h"
 #include "guard/pools.h"
@@ -108,7 +109,7 @@ CUresult charge_begin(struct Charge* charge, int gpu, uint64_t bytes) {
   if (gpu >= 0 && !lease_has(gpu, bytes)) measured_settle(gpu, true);
   if (bytes > UINT64_MAX - BLOCK_PAGE) return CUDA_ERROR_OUT_OF_MEMORY;
   charge->taken = pages_of(bytes) * BLOCK_PAGE;
-  if (!take(gpu, charge->taken)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!take(gpu, charge->taken)) return refusal_of(gpu);
   begin_activity(gpu);
   ++inside;
   return CUDA_SUCCESS;
@@ -222,7 +223,7 @@ static CUresult enter_measured(struct Measured* measured, int gpu) {
   measured->beside_known = false;
   measured->counted = inside == 0 && gpu != LEASE_GPU_UNCOUNTED;
   if (!measured->counted) return CUDA_SUCCESS;
-  if (gpu == LEASE_GPU_UNKNOWN) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (gpu == LEASE_GPU_UNKNOWN) return refusal_of(gpu);
   pthread_mutex_lock(&measuring);
   ++inside;
   return CUDA_SUCCESS;

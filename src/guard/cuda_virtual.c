@@ -72,7 +72,7 @@ CUresult cuMemCreate(CUmemHandle* handle, size_t bytes, const CUmemAllocationPro
   if (physical == 0 || bytes > UINT64_MAX - BLOCK_PAGE) return free(physical), CUDA_ERROR_OUT_OF_MEMORY;
   physical->gpu = gpu;
   physical->cost = ((uint64_t)bytes + BLOCK_PAGE - 1) / BLOCK_PAGE * BLOCK_PAGE;
-  if (!charge_more(gpu, physical->cost)) return free(physical), CUDA_ERROR_OUT_OF_MEMORY;
+  if (!charge_more(gpu, physical->cost)) return free(physical), refusal_of(gpu);
   const CUresult result = real(handle, bytes, properties, flags);
   if (result != CUDA_SUCCESS) {
     charge_less(gpu, physical->cost);

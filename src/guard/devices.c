@@ -47,6 +47,14 @@ int gpu_of_current_context(void) {
   return device_of != 0 && device_of(&device) == CUDA_SUCCESS ? gpu_of_device(device) : LEASE_GPU_UNCOUNTED;
 }
 
+CUresult refusal_of(int gpu) {
+  CUresult (*count_of)(int*) = 0;
+  int count = 0;
+  if (gpu == LEASE_GPU_UNKNOWN) *(void**)&count_of = real_cuda("cuDeviceGetCount");
+  const CUresult driver = count_of == 0 ? CUDA_SUCCESS : count_of(&count);
+  return driver == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : driver;
+}
+
 CUdevice device_of_gpu(int gpu) {
   for (CUdevice device = 0; know_devices() && device < device_count; ++device) {
     if (gpus[device] == gpu) return device;

@@ -31,6 +31,7 @@ static struct {
   uint32_t slot_number;              // counted from 1
   struct tranche_guard_welcome welcome;
   bool welcomed;
+  bool limits_read;  // without a welcome: the limits of its GPUs are in it
 } self = {.mutex = PTHREAD_MUTEX_INITIALIZER, .socket = -1, .next_id = 1};
 
 static uint64_t now_ms(void) {
@@ -127,12 +128,15 @@ enum { MARK_LENGTH = sizeof TRANCHE_GUARD_SOCKET_MARK - 1 };
 static const volatile char marked_socket[MARK_LENGTH + TRANCHE_GUARD_SOCKET_ROOM] =
     TRANCHE_GUARD_SOCKET_MARK TRANCHE_GUARD_SOCKET;
 
+static void copy_socket_path(char* path, size_t room) {
+  for (size_t i = 0; i + 1 < room && i < TRANCHE_GUARD_SOCKET_ROOM; ++i)
+    path[i] = marked_socket[MARK_LENGTH + i];
+}
+
 static bool open_socket(void) {
   struct sockaddr_un address = {0};
   address.sun_family = AF_UNIX;
-  for (size_t i = 0; i + 1 < sizeof address.sun_path && i < TRANCHE_GUARD_SOCKET_ROOM; ++i) {
-    address.sun_path[i] = marked_socket[MARK_LENGTH + i];
-  }
+  copy_socket_path(address.sun_path, sizeof address.sun_path);
   const int file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (file < 0) return false;
   const struct timeval wait = {WAIT_MS / 1000, 0};
@@ -219,11 +223,34 @@ static bool ask(void* question, size_t question_size, uint16_t kind, void* answe
   return answered;
 }
 
+// What the shepherd says. With the mutex held.
+static bool read_limits(void) {
+  char path[TRANCHE_GUARD_SOCKET_ROOM + sizeof TRANCHE_GUARD_LIMITS_SUFFIX] = "";
+  copy_socket_path(path, TRANCHE_GUARD_SOCKET_ROOM);
+  strcat(path, TRANCHE_GUARD_LIMITS_SUFFIX);
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return false;
+  struct tranche_guard_gpu gpus[TRANCHE_GUARD_MAX_GPUS];
+  const ssize_t size = read(file, gpus, sizeof gpus);
+  close(file);
+  if (size < (ssize_t)sizeof gpus[0]) return false;
+  const uint32_t count = (uint32_t)size / (uint32_t)sizeof gpus[0];
+  // Places are the same as in a welcome; what is known of contexts stays.
+  for (uint32_t i = 0; i < count; ++i) {
+    memcpy(self.welcome.gpus[i].uuid, gpus[i].uuid, sizeof gpus[i].uuid);
+    self.welcome.gpus[i].limit_bytes = gpus[i].limit_bytes;
+  }
+  self.welcome.gpu_count = count;
+  return true;
+}
+
 static bool know_gpus(void) {
   if (__atomic_load_n(&self.welcomed, __ATOMIC_ACQUIRE)) return true;
+  const int error = errno;
   pthread_mutex_lock(&self.mutex);
-  const bool known = connected();
+  const bool known = connected() || self.limits_read || (self.limits_read = read_limits());
   pthread_mutex_unlock(&self.mutex);
+  errno = error;
   return known;
 }
 
@@ -316,6 +343,9 @@ void lease_usage(int gpu, struct Usage* usage) {
     return;
   }
   // Without the arbiter: what this process may still take is what is free.
+  pthread_mutex_lock(&self.mutex);
+  read_limits();
+  pthread_mutex_unlock(&self.mutex);
   const struct tranche_guard_slot* slot = __atomic_load_n(&self.slot, __ATOMIC_ACQUIRE);
   const uint64_t word = slot == 0 ? 0 : __atomic_load_n(&slot->lease[gpu], __ATOMIC_ACQUIRE);
   const uint64_t unused = ((word >> 32) - (word & UINT32_MAX)) * TRANCHE_GUARD_UNIT;

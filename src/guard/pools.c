@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "guard/charge.h"
+#include "guard/lease.h"
 #include "guard/real_library.h"
 
 enum { MOST_POOLS = 1024 };
@@ -81,6 +82,12 @@ static bool settle(struct Pool* pool, uint64_t held) {
   return enough;
 }
 
+static void trim(const struct Pool* pool) {
+  static CUresult (*real)(CUmemoryPool, size_t);
+  if (real == 0) *(void**)&real = real_cuda("cuMemPoolTrimTo");
+  if (real != 0) real(pool->handle, 0);
+}
+
 bool pools_settle(uint32_t place, uint64_t held) {
   if (place == 0) return true;
   pthread_mutex_lock(&mutex);
@@ -91,9 +98,12 @@ bool pools_settle(uint32_t place, uint64_t held) {
 
 void pools_settle_all(int gpu) {
   if (__atomic_load_n(&used_places, __ATOMIC_ACQUIRE) == 0) return;
+  const bool others_need_it = lease_pressure();
   pthread_mutex_lock(&mutex);
   for (uint32_t i = 0; i < used_places; ++i) {
-    if (pools[i].handle != 0 && (pools[i].gpu == gpu || gpu == POOLS_OF_ANY_GPU)) settle(&pools[i], 0);
+    if (pools[i].handle == 0 || (pools[i].gpu != gpu && gpu != POOLS_OF_ANY_GPU)) continue;
+    if (others_need_it) trim(&pools[i]);
+    settle(&pools[i], 0);
   }
   pthread_mutex_unlock(&mutex);
 }
@@ -123,14 +133,12 @@ void pools_gone(CUmemoryPool handle) {
 }
 
 bool pools_trim(int gpu) {
-  static CUresult (*trim)(CUmemoryPool, size_t);
-  if (trim == 0) *(void**)&trim = real_cuda("cuMemPoolTrimTo");
   bool came_back = false;
   pthread_mutex_lock(&mutex);
-  for (uint32_t i = 0; i < used_places && trim != 0; ++i) {
+  for (uint32_t i = 0; i < used_places; ++i) {
     if (pools[i].handle == 0 || pools[i].gpu != gpu || pools[i].charged == 0) continue;
     const uint64_t before = pools[i].charged;
-    trim(pools[i].handle, 0);
+    trim(&pools[i]);
     settle(&pools[i], 0);
     came_back = came_back || pools[i].charged < before;
   }

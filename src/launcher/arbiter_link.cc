@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -43,6 +44,27 @@ void ArbiterLink::change(const wire::StartRequest& request) {
   std::copy(std::begin(request.shares), std::end(request.shares), std::begin(registration_.gpus));
   std::copy(std::begin(request.guarantee_bytes), std::end(request.guarantee_bytes),
             std::begin(registration_.guarantee_bytes));
+  if (limits_ && !rewrite_limits())
+    ::dprintf(STDERR_FILENO, "tranche-shepherd: the task's limits cannot be written\n");
+}
+
+Outcome<void> ArbiterLink::write_limits(const std::string& path) {
+  if (!listener_) return {};
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  limits_ = FileDescriptor(::open(path.c_str(), kFlags, 0444));
+  if (!limits_ || ::fchmod(limits_.get(), 0444) != 0 || !rewrite_limits())
+    return call_failed("writing the task's limits");
+  return {};
+}
+
+bool ArbiterLink::rewrite_limits() {
+  std::array<tranche_guard_gpu, wire::kMaxGpusPerTask> gpus{};
+  for (uint32_t i = 0; i < registration_.gpu_count; ++i) {
+    std::memcpy(gpus[i].uuid, registration_.gpus[i].uuid, sizeof gpus[i].uuid);
+    gpus[i].limit_bytes = registration_.gpus[i].limit_bytes;
+  }
+  const size_t size = registration_.gpu_count * sizeof gpus[0];
+  return ::pwrite(limits_.get(), gpus.data(), size, 0) == static_cast<ssize_t>(size);
 }
 
 void ArbiterLink::start() {

@@ -22,6 +22,9 @@ class ArbiterLink {
   void change(const wire::StartRequest& request);
   // The task's socket, unbound until the child gives it its name; -1 without shares.
   int socket() const { return listener_.get(); }
+  // The task's limits for processes that the arbiter does not answer, in a new file that only we may write
+  // (TRANCHE_GUARD_LIMITS_SUFFIX). `path` is one that no user could have put something into yet.
+  isolation::Outcome<void> write_limits(const std::string& path);
   // The socket listens: from now on the arbiter may accept.
   void start();
   // No process of the task is left.
@@ -31,6 +34,7 @@ class ArbiterLink {
   static constexpr uint64_t kFirstPauseNs = 20'000'000;
   static constexpr uint64_t kLongestPauseNs = 1'000'000'000;
 
+  bool rewrite_limits();
   void connect();
   void on_events();
   void lose();
@@ -41,6 +45,7 @@ class ArbiterLink {
   wire::RegisterTask registration_{};
   isolation::FileDescriptor listener_;
   isolation::FileDescriptor page_;
+  isolation::FileDescriptor limits_;
   isolation::FileDescriptor connection_;
   uint64_t pause_ns_ = kFirstPauseNs;
   BootTimer retry_;

@@ -72,6 +72,7 @@ void remove_folder(const std::string& folder) {
   for (const char* name : kGuards) ::unlink((folder + "/" + name).c_str());
   for (const char* name : kLinks) ::unlink((folder + "/" + name).c_str());
   ::unlink((folder + "/" + kSocket).c_str());
+  ::unlink((folder + "/" + kSocket + TRANCHE_GUARD_LIMITS_SUFFIX).c_str());
   ::rmdir(folder.c_str());
 }
 
@@ -88,6 +89,10 @@ Outcome<void> listen_in(const std::string& path, int socket) {
 }
 
 }  // namespace
+
+std::string courtesy_socket(const LauncherHost& host, const wire::TaskKey& key) {
+  return folder_of(host, key) + "/" + kSocket;
+}
 
 Outcome<void> make_courtesy_guard(const LauncherHost& host, const wire::TaskKey& key, int socket) {
   const std::string folder = folder_of(host, key);

@@ -13,6 +13,7 @@ namespace tranche::launcher {
 
 // Makes the folder, and names and opens `socket` (unbound, SEQPACKET) in it.
 isolation::Outcome<void> make_courtesy_guard(const LauncherHost& host, const wire::TaskKey& key, int socket);
+std::string courtesy_socket(const LauncherHost& host, const wire::TaskKey& key);
 void remove_courtesy_guard(const LauncherHost& host, const wire::TaskKey& key);
 // Folders of tasks that have no record.
 void sweep_courtesy_guards(const LauncherHost& host);

@@ -29,6 +29,7 @@
 
 #include "isolation/mount_view.h"
 #include "launcher/arbiter_link.h"
+#include "wire/guard.h"
 
 namespace tranche::launcher {
 namespace {
@@ -136,6 +137,12 @@ isolation::Outcome<void> enter(const Settings& settings, int socket) {
   ::_exit(127);
 }
 
+std::string limits_path(const Settings& settings, pid_t child) {
+  return (settings.courtesy ? settings.run_folder + "/task"
+                            : "/proc/" + std::to_string(child) + "/root" TRANCHE_GUARD_SOCKET) +
+         TRANCHE_GUARD_LIMITS_SUFFIX;
+}
+
 int run(Settings& settings, char** command) {
   if (!settings.courtesy) {
     if (::geteuid() != 0) return complain("run as root: it makes a mount namespace; or use tranche-courtesy");
@@ -161,6 +168,9 @@ int run(Settings& settings, char** command) {
   ::close(channel[1]);
   char word = 'f';
   if (::recv(channel[0], &word, 1, 0) == 1 && word == 'r') {
+    const std::string limits = limits_path(settings, child);
+    if (settings.courtesy) ::unlink(limits.c_str());
+    if (const auto written = arbiter.write_limits(limits); !written) complain(written.error().text);
     arbiter.start();
     (void)!::send(channel[0], "g", 1, MSG_NOSIGNAL);
   }

@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "base/failpoint.h"
+
 namespace {
 
 // NVML's C interface as far as it is used here (nvml.h of CUDA 13.4).
@@ -71,7 +73,9 @@ std::string apply(const std::string& folder, const Limit& limit) {
   Device device = nullptr;
   int code = device_by_uuid(limit.uuid.c_str(), &device);
   SetMemoryLimits wanted{folder.c_str(), limit.soft, limit.hard};
+  tranche::failpoint("limit.before");
   if (code == 0) code = set_limits(device, &wanted);
+  tranche::failpoint(limit.hard == kNoLimit ? "limit.taken_away" : "limit.set");
   if (code != 0) return limit.uuid + ": NVML error " + std::to_string(code);
   if (limit.hard == kNoLimit) return "";
   GetMemoryLimits seen{folder.c_str(), 0, 0, 0};
@@ -97,6 +101,7 @@ bool parse(const char* text, bool with_bytes, Limit& limit) {
 }  // namespace
 
 int main(int count, char** words) {
+  tranche::arm_failpoints(tranche::FailpointRole::memory_limit);
   const bool sets = count > 3 && std::strcmp(words[1], "set") == 0;
   const bool clears = count > 3 && std::strcmp(words[1], "clear") == 0;
   std::vector<Limit> limits(count > 3 ? static_cast<size_t>(count - 3) : 0);
@@ -111,6 +116,7 @@ int main(int count, char** words) {
     const std::string one = apply(words[2], limits[done]);
     if (problem.empty()) problem = one;
   }
+  tranche::failpoint(clears ? "limits.cleared" : "limits.read_back");
   if (problem.empty()) return 0;
   if (sets) {
     for (size_t i = 0; i < done; ++i) (void)apply(words[2], {limits[i].uuid, 0, kNoLimit});

@@ -11,6 +11,7 @@
 #include "launcher/driver_limits.h"
 #include "launcher/record_file.h"
 #include "launcher/shepherd.h"
+#include "wire/guard.h"
 
 namespace tranche::launcher {
 
@@ -129,6 +130,12 @@ void Shepherd::on_prepared() {
   record_.task_start_ticks = process_start_ticks(record_.task_pid);
   record_.state = static_cast<uint32_t>(TaskState::prepared);
   write_record();
+  // By the eyes of the task's process, which executes nothing of its user's yet.
+  const std::string socket = host_.options.personal
+                                 ? courtesy_socket(host_, plan_.request.key)
+                                 : "/proc/" + std::to_string(record_.task_pid) + "/root" TRANCHE_GUARD_SOCKET;
+  const auto limits = arbiter_.write_limits(socket + TRANCHE_GUARD_LIMITS_SUFFIX);
+  if (!limits) return fail_start(StartStage::devices, limits.error());
   arbiter_.start();
   link_.send(make_event<wire::TaskEvent>(LauncherKind::prepared));
 }

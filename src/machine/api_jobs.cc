@@ -156,8 +156,9 @@ void ApiServer::dry_run(Call& call, const Submission& submission) {
   api::DryRunResponse answer;
   answer.forecast = parts_.engine.scheduler().forecast(submission.job.spec);
   answer.would_start = answer.forecast.known && answer.forecast.start <= parts_.engine.now();
-  answer.reason = answer.would_start      ? "it would start at once"
-                  : answer.forecast.known ? "there is no room for it now"
+  answer.reason = answer.would_start                                           ? "it would start at once"
+                  : has_room_beside_others(view_source(), submission.job.spec) ? std::string(kUsersDoNotMeet)
+                  : answer.forecast.known                                      ? "there is no room for it now"
                                           : "when it starts cannot be told from time limits";
   call.responder.respond(json_response(200, api::encode(answer)));
 }

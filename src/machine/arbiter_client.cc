@@ -1,6 +1,7 @@
 #include "machine/arbiter_client.h"
 
 #include <fcntl.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cstring>
@@ -58,6 +59,14 @@ bool ArbiterClient::connect() {
   return true;
 }
 
+bool ArbiterClient::is_there() {
+  // The reactor may not have come to its end yet.
+  pollfd watched{socket_.get(), 0, 0};
+  if (socket_.is_open() && ::poll(&watched, 1, 0) > 0 && (watched.revents & (POLLHUP | POLLERR)) != 0)
+    disconnect("the arbiter went away");
+  return connect();
+}
+
 // A socket that is full is one whose arbiter has stopped: it is left, and tried anew.
 template <class Message>
 bool ArbiterClient::send(Message message, wire::ArbiterKind kind) {
@@ -70,6 +79,10 @@ void ArbiterClient::usage(Answered answered) {
   if (question_) {
     answered(fail(ErrorCode::conflict, "the arbiter is being asked already"));
     return;
+  }
+  if (was_lost_) {
+    was_lost_ = false;
+    return answered(fail(ErrorCode::unavailable, "the arbiter went away"));
   }
   question_.emplace();
   question_->answered = std::move(answered);
@@ -137,6 +150,7 @@ void ArbiterClient::take(const char* bytes, size_t size) {
 void ArbiterClient::disconnect(const std::string& why) {
   readable_.reset();
   socket_.reset();
+  was_lost_ = !question_;
   if (!question_) return;
   Question lost = std::move(*question_);
   question_.reset();

@@ -16,6 +16,7 @@ class ArbiterClient final : public MemoryArbiter {
  public:
   ArbiterClient(Reactor& reactor, std::string socket_path);
 
+  bool is_there() override;
   void usage(Answered answered) override;
   void set_limit(const TaskKey& task, const std::string& gpu, MiB limit, MiB guarantee) override;
   void set_board(const std::string& gpu, MiB usable, MiB elsewhere) override;
@@ -37,6 +38,9 @@ class ArbiterClient final : public MemoryArbiter {
   void take(const char* bytes, size_t size);
   void disconnect(const std::string& why);
 
+  // Nobody was told yet: the next question is answered so, for what the next arbiter knows is not what this
+  // one knew.
+  bool was_lost_ = false;
   Reactor& reactor_;
   std::string path_;
   UniqueFd socket_;

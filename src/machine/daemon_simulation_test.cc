@@ -1,10 +1,13 @@
 // The whole daemon in one process on virtual time: real journal, scheduler, job table and task runner over
 // simulated processes and GPUs, with crashes of the daemon at any instant, lost launchers, reboots, GPUs that
-// will not let go, fall off the bus or report XIDs, and drivers that hang or do not know. One seed is one
-// history; a failing one is printed and repeats with TRANCHE_SEED=N.
+// will not let go, fall off the bus or report XIDs, drivers that hang or do not know, disks that are full in
+// the middle of a write, logs of which a crash leaves a part, and clients that ask again with their key. One
+// seed is one history; a failing one is printed and repeats with TRANCHE_SEED=N.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -28,10 +31,45 @@ namespace {
 constexpr uint32_t kGpus = 4;
 constexpr Time kStart{1'800'000'000'000'000'000};
 
-// A disk: work is done some time after it was asked for, and is lost if the daemon dies before.
+// A disk that is full a few bytes behind the end of `file`, as long as this lives: what is written may be cut
+// short, and then fails. It is the kernel that says so, to SQLite as it is.
+class FullDisk {
+ public:
+  FullDisk(const std::string& file, Random& random) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    std::error_code absent;
+    const auto size = std::filesystem::file_size(file, absent);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit full = before_;
+    full.rlim_cur = (absent ? 0 : size) + random.below(6000);
+    ::setrlimit(RLIMIT_FSIZE, &full);
+  }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+  FullDisk(const FullDisk&) = delete;
+  FullDisk& operator=(const FullDisk&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// What a crash in the middle of a write may leave: the database, and its log with a part of what was written.
+struct TornWrite {
+  std::string database;
+  std::string log;
+};
+
+// A disk: work is done some time after it was asked for, and is lost if the daemon dies before. Dying between
+// the write and the answer is the case that a restart must get right, with all of what was written, or some.
 class SlowWorker final : public Worker {
  public:
-  SlowWorker(Reactor& reactor, Random& random) : reactor_(reactor), random_(random) {}
+  using Crash = std::function<void(std::optional<TornWrite>)>;
+  // `crash` may be empty: it does not die. `is_full`: outlives this.
+  SlowWorker(Reactor& reactor, Random& random, std::string database, const bool& is_full, Crash crash)
+      : reactor_(reactor),
+        random_(random),
+        database_(std::move(database)),
+        is_full_(is_full),
+        crash_(std::move(crash)) {}
 
   Result<void> submit(Work work, Done done) override {
     const uint64_t id = ++last_;
@@ -39,22 +77,45 @@ class SlowWorker final : public Worker {
     timers_[id] = reactor_.at(free_at_, [this, id, work = std::move(work), done = std::move(done)] {
       const Reactor::Handle self = std::move(timers_[id]);
       timers_.erase(id);
-      // Dying between the write and the answer is the case that a restart must get right.
+      if (crash_ && random_.chance(1, 20)) return crash_(write_in_part(work));
+      std::optional<FullDisk> full;
+      if (is_full_) full.emplace(database_ + "-wal", random_);
       const Result<void> result = work();
-      if (crash_after_write_ && random_.chance(1, 20)) return crash_after_write_();
+      full.reset();
       done(result);
     });
     return {};
   }
-  void crash_after_write(Reactor::Callback crash) { crash_after_write_ = std::move(crash); }
 
  private:
+  static std::string content(const std::string& path) {
+    auto text = read_file(path, 64 << 20);
+    return text ? std::move(*text) : std::string();
+  }
+  std::optional<TornWrite> write_in_part(const Work& work) {
+    const std::string log_path = database_ + "-wal";
+    const TornWrite before{content(database_), content(log_path)};
+    (void)work();
+    TornWrite after{content(database_), content(log_path)};
+    // The database itself is written only from a log that is on the disk.
+    if (after.database != before.database || after.log == before.log || random_.chance(1, 3))
+      return std::nullopt;
+    size_t first = 0;
+    while (first < before.log.size() && before.log[first] == after.log[first]) ++first;
+    const size_t written = first + random_.below(after.log.size() - first + 1);
+    std::string torn = after.log.substr(0, written);
+    if (written < before.log.size()) torn += before.log.substr(written);
+    return TornWrite{std::move(after.database), std::move(torn)};
+  }
+
   Reactor& reactor_;
   Random& random_;
+  const std::string database_;
+  const bool& is_full_;
   Duration free_at_;
   uint64_t last_ = 0;
   std::map<uint64_t, Reactor::Handle> timers_;
-  Reactor::Callback crash_after_write_;
+  const Crash crash_;
 };
 
 class SimulatedUsers final : public UserDirectory {
@@ -106,6 +167,7 @@ class World : private StepObserver {
   void finish() {
     for (uint32_t index = 0; index < kGpus; ++index) ghost_[index] = lost_[index] = false;
     quiet_ = true;
+    disk_is_full_ = false;
     restart();
     for (uint32_t index = 1; index <= kGpus; ++index) {
       engine().record(GpuUndrained{GpuId(index), "tranche"});
@@ -129,9 +191,20 @@ class World : private StepObserver {
   int faults() const { return faults_; }
   int elastic_jobs() const { return elastic_jobs_; }
   int resized() const { return resized_; }
+  int torn_writes() const { return torn_writes_; }
+  int refused() const { return refused_; }
+  int repeats() const { return repeats_; }
+  int repeats_known() const { return repeats_known_; }
 
  private:
   Engine& engine() { return daemon_->engine(); }
+
+  static void put(const std::string& path, const std::string& content) {
+    FILE* const file = std::fopen(path.c_str(), "wb");
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(std::fwrite(content.data(), 1, content.size(), file), content.size());
+    std::fclose(file);
+  }
 
   void start_daemon() {
     gpus_ = std::make_unique<SimulatedHost>(reactor_, SimulatedHost::board("h100-80", kGpus));
@@ -140,12 +213,13 @@ class World : private StepObserver {
     for (uint32_t index = 0; index < kGpus; ++index) {
       if (lost_[index]) gpus_->set_health(index, Health::lost, "it is off the bus");
     }
-    auto worker = std::make_unique<SlowWorker>(reactor_, random_);
-    if (!quiet_)
-      worker->crash_after_write([this] {
-        crashed_ = true;
-        tasks_.connect(nullptr);
-      });
+    const auto dies = [this](std::optional<TornWrite> torn) {
+      crashed_ = true;
+      torn_ = std::move(torn);
+      tasks_.connect(nullptr);
+    };
+    auto worker = std::make_unique<SlowWorker>(reactor_, random_, state_dir_ + "/journal.db", disk_is_full_,
+                                               quiet_ ? SlowWorker::Crash() : SlowWorker::Crash(dies));
     auto created =
         Daemon::create({reactor_, *gpus_, tasks_, users_, config_, "boot " + std::to_string(boots_),
                         std::move(worker), [this]() -> Result<DaemonConfig> { return config_; }});
@@ -188,12 +262,19 @@ class World : private StepObserver {
   void restart() {
     ++crashes_;
     stop_daemon();
+    if (const auto torn = std::exchange(torn_, std::nullopt)) {
+      ++torn_writes_;
+      std::filesystem::remove(state_dir_ + "/journal.db-shm");
+      put(state_dir_ + "/journal.db", torn->database);
+      put(state_dir_ + "/journal.db-wal", torn->log);
+    }
     // Tasks go on meanwhile.
     reactor_.run_until(reactor_.clock().since_boot() + Duration(random_.between(0, 3'000'000'000)));
     crashed_ = false;
     start_daemon();
     reactor_.run_until(reactor_.clock().since_boot() + Duration(100'000'000));
-    if (crashed_) restart();
+    if (crashed_) return restart();
+    ask_again();
   }
 
   SimulatedTaskHost::Behaviour behaviour() {
@@ -207,7 +288,11 @@ class World : private StepObserver {
   }
 
   void act() {
-    switch (random_.below(24)) {
+    switch (random_.below(26)) {
+      case 24:
+      case 25:
+        disk_is_full_ = random_.chance(1, 3);
+        return;
       case 0:
         return restart();
       case 1:
@@ -272,7 +357,7 @@ class World : private StepObserver {
   }
 
   void submit() {
-    if (!daemon_->may_submit()) return;
+    if (!may_submit()) return void(disk_is_full_ ? ++refused_ : 0);
     api::SubmitRequest request;
     request.argv = {"train"};
     request.directory = "/home";
@@ -311,9 +396,54 @@ class World : private StepObserver {
     attachment.payload = StoredPayload{job->spec.payload_hash, "train", content};
     attachment.request = std::make_shared<const api::SubmitRequest>(std::move(request));
     const JobId id = engine().jobs().next_id();
-    attachment.durable = [this, id] { acknowledged_.insert(id); };
-    engine().record(JobSubmitted{id, job->spec, job->array}, std::move(attachment));
+    const std::string key = "client " + std::to_string(++keys_);
+    attachment.idempotency = IdempotencyKey{caller.uid, key};
+    unanswered_[key] = {job->spec, job->array, attachment.payload, attachment.request};
+    send(key, id, std::move(attachment));
   }
+  void send(const std::string& key, JobId id, Engine::Attachment attachment) {
+    const Unanswered& asked = unanswered_.at(key);
+    attachment.durable = [this, key, id] {
+      acknowledged_.insert(id);
+      job_of_key_[key] = id;
+      unanswered_.erase(key);
+    };
+    engine().record(JobSubmitted{id, asked.spec, asked.array}, std::move(attachment));
+  }
+
+  // The client never heard whether its job was taken, and asks again with the same key: it is answered with
+  // the job that the journal knows by it, or the job is taken now.
+  void ask_again(const std::string& key) {
+    if (!may_submit()) return;
+    std::map<std::string, JobId> known;
+    ASSERT_TRUE(engine().journal().read_idempotency(
+        [&](const IdempotencyKey& stored, JobId job) { known[stored.key] = job; }));
+    const Unanswered& asked = unanswered_.at(key);
+    ++repeats_;
+    if (const auto found = known.find(key); found != known.end()) {
+      const JobRecord* const job = engine().jobs().find(found->second);
+      ASSERT_NE(job, nullptr) << "the key of a submission is there without its job";
+      EXPECT_EQ(job->spec->payload_hash, asked.spec.payload_hash);
+      ++repeats_known_;
+      acknowledged_.insert(job->id);
+      job_of_key_[key] = job->id;
+      unanswered_.erase(key);
+      return;
+    }
+    Engine::Attachment attachment;
+    attachment.payload = asked.payload;
+    attachment.request = asked.request;
+    attachment.idempotency = IdempotencyKey{asked.spec.owner.uid, key};
+    send(key, engine().jobs().next_id(), std::move(attachment));
+  }
+  // All of them, with the journal at rest.
+  void ask_again() {
+    std::vector<std::string> keys;
+    for (const auto& [key, asked] : unanswered_) keys.push_back(key);
+    for (const std::string& key : keys) ask_again(key);
+  }
+  // As the API asks before it takes a job.
+  bool may_submit() { return daemon_->may_submit() && engine().journal().trouble().empty(); }
 
   void change_some_job() {
     const auto live = engine().scheduler().live_jobs();
@@ -382,6 +512,14 @@ class World : private StepObserver {
   }
 
   void check_end() {
+    EXPECT_TRUE(unanswered_.empty()) << unanswered_.size() << " clients were never answered";
+    std::set<JobId> of_clients;
+    for (const auto& [key, job] : job_of_key_)
+      EXPECT_TRUE(of_clients.insert(job).second) << "two clients have job " << job.value();
+    for (uint64_t id = 1; id < engine().jobs().next_id().value(); ++id) {
+      if (engine().jobs().find(JobId(id)) == nullptr) continue;
+      EXPECT_TRUE(of_clients.contains(JobId(id))) << "job " << id << " was taken twice from one client";
+    }
     for (const auto& [id, told] : members_) {
       EXPECT_FALSE(std::filesystem::exists(members_file(config_.run_dir, id)))
           << "of job " << id.value() << ", which has ended";
@@ -426,7 +564,19 @@ class World : private StepObserver {
   int crashes_ = 0;
   bool crashed_ = false;
   bool quiet_ = false;
+  bool disk_is_full_ = false;
+  std::optional<TornWrite> torn_;
+  int torn_writes_ = 0, refused_ = 0, repeats_ = 0, repeats_known_ = 0;
   std::set<JobId> acknowledged_;
+  struct Unanswered {
+    JobSpec spec;
+    ArraySpec array;
+    std::optional<StoredPayload> payload;
+    RequestPointer request;
+  };
+  std::map<std::string, Unanswered> unanswered_;  // by key, of clients that wait for an answer
+  std::map<std::string, JobId> job_of_key_;       // of those that have had one
+  uint64_t keys_ = 0;
 };
 
 uint64_t first_seed() {
@@ -434,12 +584,16 @@ uint64_t first_seed() {
   return text == nullptr ? 1 : std::strtoull(text, nullptr, 10);
 }
 
-int histories() { return std::getenv("TRANCHE_SEED") != nullptr ? 1 : 40; }
+int histories() {
+  if (std::getenv("TRANCHE_SEED") != nullptr) return 1;
+  return std::getenv("TRANCHE_LONG") != nullptr ? 20'000 : 60;
+}
 
 TEST(DaemonSimulation, NothingIsLostRunsTwiceOrOvercommits) {
   set_log_sink([](LogLevel, std::string_view) {});
   uint64_t events = 0;
   int crashes = 0, faults = 0, stopped = 0, elastic = 0, resized = 0;
+  int torn = 0, refused = 0, repeats = 0, repeats_known = 0;
   for (int i = 0; i < histories(); ++i) {
     const uint64_t seed = first_seed() + static_cast<uint64_t>(i);
     SCOPED_TRACE("TRANCHE_SEED=" + std::to_string(seed));
@@ -452,13 +606,24 @@ TEST(DaemonSimulation, NothingIsLostRunsTwiceOrOvercommits) {
     stopped += world.stopped_for_a_lost_gpu();
     elastic += world.elastic_jobs();
     resized += world.resized();
+    torn += world.torn_writes();
+    refused += world.refused();
+    repeats += world.repeats();
+    repeats_known += world.repeats_known();
     if (HasFailure()) break;
   }
   std::printf(
       "%d histories, %llu events, %d crashes of the daemon, %d faults of GPUs, %d tasks stopped for them, "
       "%d elastic jobs, %d tasks that joined one that ran\n",
       histories(), static_cast<unsigned long long>(events), crashes, faults, stopped, elastic, resized);
+  std::printf(
+      "%d writes torn by a crash, %d submissions refused on a full disk, %d repeated, %d of those known\n",
+      torn, refused, repeats, repeats_known);
   if (histories() > 1) {
+    EXPECT_GT(torn, 0);
+    EXPECT_GT(refused, 0);
+    EXPECT_GT(repeats_known, 0);
+    EXPECT_GT(repeats, repeats_known);
     EXPECT_GT(stopped, 0) << "no history lost a GPU under a job";
     EXPECT_GT(resized, 0) << "no elastic job ever grew";
   }
@@ -467,12 +632,16 @@ TEST(DaemonSimulation, NothingIsLostRunsTwiceOrOvercommits) {
 
 TEST(DaemonSimulation, OneSeedIsOneHistory) {
   set_log_sink([](LogLevel, std::string_view) {});
-  World first(first_seed());
-  first.run(80);
-  World second(first_seed());
-  second.run(80);
-  EXPECT_EQ(first.events(), second.events());
-  EXPECT_EQ(first.state_hash(), second.state_hash());
+  const bool only = std::getenv("TRANCHE_SEED") != nullptr;
+  const uint64_t seeds = only ? 1 : std::getenv("TRANCHE_LONG") != nullptr ? 200 : 8;
+  for (uint64_t seed = first_seed(); seed < first_seed() + seeds; ++seed) {
+    World first(seed);
+    first.run(80);
+    World second(seed);
+    second.run(80);
+    EXPECT_EQ(first.events(), second.events()) << "TRANCHE_SEED=" << seed;
+    EXPECT_EQ(first.state_hash(), second.state_hash()) << "TRANCHE_SEED=" << seed;
+  }
   set_log_sink({});
 }
 

@@ -117,8 +117,12 @@ api::Tier FractionFence::on(const std::string& uuid) const {
   return enforced.contains(uuid) ? api::Tier::enforced : std::max(tier, api::Tier::guarded);
 }
 
+bool has_guard(const std::string& run_dir) {
+  return ::access((run_dir + "/guard/libcuda.so.1").c_str(), R_OK) == 0;
+}
+
 FractionFence fraction_fence(const std::string& run_dir, const std::string& driver_version) {
-  if (::access((run_dir + "/guard/libcuda.so.1").c_str(), R_OK) != 0) {
+  if (!has_guard(run_dir)) {
     return {api::Tier::enforced,
             api::Tier::unenforced,
             "unenforced: the guard's libraries are missing, or do not fit this driver",

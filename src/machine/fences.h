@@ -21,6 +21,9 @@ struct FractionFence {
   api::Tier on(const std::string& uuid) const;
 };
 
+// Whether tasks that start now get the guard, and can take no memory without an arbiter then.
+bool has_guard(const std::string& run_dir);
+
 // What holds fractions of tasks that start now: the guard, if its libraries fit this driver and the arbiter
 // serves, and on GPUs where the driver was seen to refuse what is beyond a cgroup's limit, the driver. What
 // was tried out on another driver is no proof. `driver_version`: of the driver that answers now, "" if it is

@@ -52,9 +52,7 @@ GangPorts gang_ports(JobId job, uint32_t attempt, uint32_t tasks) {
 }
 
 GangPorts gang_ports_of(const JobRecord& job) {
-  uint32_t attempt = job.attempt;
-  for (const TaskEntry& task : job.tasks) attempt = std::min(attempt, task.key.attempt);
-  return gang_ports(job.id, attempt,
+  return gang_ports(job.id, job.first_attempt,
                     job.spec->elastic ? job.spec->tasks_max : static_cast<uint32_t>(job.tasks.size()));
 }
 

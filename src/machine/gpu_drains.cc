@@ -19,7 +19,7 @@ std::optional<std::string> drain_reason(const Engine& engine, GpuId gpu) {
 
 bool is_ours(const std::string& reason) {
   return reason.starts_with(kReleasePrefix) || reason.starts_with(kMigPrefix) ||
-         reason.starts_with(kOverPrefix);
+         reason.starts_with(kOverPrefix) || reason.starts_with(kGhostPrefix);
 }
 
 }  // namespace
@@ -31,9 +31,11 @@ std::string_view prefix_of(DrainCause cause) {
     case DrainCause::mig:
       return kMigPrefix;
     case DrainCause::over:
+      return kOverPrefix;
+    case DrainCause::ghost:
       break;
   }
-  return kOverPrefix;
+  return kGhostPrefix;
 }
 
 void GpuDrains::add(GpuId gpu, DrainCause cause, const std::string& sentence) {

@@ -17,10 +17,12 @@ enum class DrainCause {
   release,  // a GPU that does not let go of a task
   mig,      // MIG mode is on
   over,     // a job holds more of it than its part
+  ghost,    // its memory is in use, and by nobody
 };
 inline constexpr std::string_view kReleasePrefix = "not released: ";
 inline constexpr std::string_view kMigPrefix = "MIG mode is on: ";
 inline constexpr std::string_view kOverPrefix = "held beyond a part: ";
+inline constexpr std::string_view kGhostPrefix = "held by nobody: ";
 // Of StrangerWatch, which keeps its own account.
 inline constexpr std::string_view kStrangerPrefix = "used outside of jobs: ";
 std::string_view prefix_of(DrainCause cause);

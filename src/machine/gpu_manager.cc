@@ -42,6 +42,7 @@ GpuManager::GpuManager(Parts parts)
       engine_(parts.engine),
       host_(parts.host),
       drains_(parts.drains),
+      ghosts_(parts.drains),
       manage_(std::move(parts.manage)),
       node_name_(describe_this_machine().name),
       rebooted_(parts.rebooted),
@@ -50,7 +51,7 @@ GpuManager::GpuManager(Parts parts)
   host_.on_health([this](uint32_t index, Health health, const std::string& reason) {
     health_changed(index, health, reason);
   });
-  host_.on_xid([this](uint32_t index, const XidEvent& event) { xid_happened(index, event); });
+  host_.on_xid([this](uint32_t index, const XidEvent& event) { return xid_happened(index, event); });
   host_.on_inventory([this] { discover({}); });
   host_.on_reading([this](uint32_t index) { reading_arrived(index); });
 }
@@ -87,9 +88,10 @@ void GpuManager::health_changed(uint32_t index, Health health, const std::string
   consider_letting_go(index);
 }
 
-void GpuManager::xid_happened(uint32_t index, const XidEvent& event) {
+std::set<uid_t> GpuManager::xid_happened(uint32_t index, const XidEvent& event) {
+  std::set<uid_t> users;
   const auto id = by_index(index);
-  if (!id) return;
+  if (!id) return users;
   GpuFaulted fault{*id, static_cast<uint32_t>(std::min<uint64_t>(event.code, UINT32_MAX)), {}};
   std::string jobs;
   if (const auto view = view_of(*id)) {
@@ -97,12 +99,15 @@ void GpuManager::xid_happened(uint32_t index, const XidEvent& event) {
       if (std::find(fault.jobs.begin(), fault.jobs.end(), task.job) != fault.jobs.end()) continue;
       fault.jobs.push_back(task.job);
       jobs += (jobs.empty() ? "" : " ") + std::to_string(task.job.value());
+      const JobRecord* const record = engine_.jobs().find(task.job);
+      if (record != nullptr) users.insert(record->spec->owner.uid);
     }
   }
-  if (engine_.faults().is_repeated(fault, engine_.now())) return;
+  if (engine_.faults().is_repeated(fault, engine_.now())) return users;
   log(event.of_the_job ? LogLevel::info : LogLevel::warning, "gpu_xid",
       {{"gpu", index}, {"xid", event.code}, {"text", event.text}, {"jobs", jobs}});
   engine_.record(std::move(fault));
+  return users;
 }
 
 // --- Letting go and opening -----------------------------------------------------------------------------
@@ -119,6 +124,8 @@ void GpuManager::reading_arrived(uint32_t index) {
   // The description that came with the reading may not have been taken in yet.
   if (fresh) discover([this, id = *id] { finish_opening(id, check_usable(id)); });
   consider_letting_go(index);
+  const auto view = view_of(*id);
+  if (view && status != nullptr && status->reading) ghosts_.look(*view, *status->reading);
 }
 
 void GpuManager::consider_letting_go(uint32_t index) {

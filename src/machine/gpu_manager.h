@@ -18,6 +18,7 @@
 
 #include "gpu/gpu_host.h"
 #include "machine/engine.h"
+#include "machine/ghost_watch.h"
 #include "machine/gpu_drains.h"
 
 namespace tranche::machine {
@@ -70,7 +71,8 @@ class GpuManager {
   void record_mig(const DiscoveredGpu& found, GpuId id);
   void fail_all(const std::string& reason);
   void health_changed(uint32_t index, Health health, const std::string& reason);
-  void xid_happened(uint32_t index, const XidEvent& event);
+  // Whose jobs are on it.
+  std::set<uid_t> xid_happened(uint32_t index, const XidEvent& event);
   void reading_arrived(uint32_t index);
   // Lets the GPU go where that is wanted, or takes it up again.
   void consider_letting_go(uint32_t index);
@@ -83,6 +85,7 @@ class GpuManager {
   Engine& engine_;
   GpuHost& host_;
   GpuDrains& drains_;
+  GhostWatch ghosts_;
   std::vector<std::string> manage_;
   GpuInventory inventory_;
   std::map<uint32_t, GpuId> ids_;  // by index

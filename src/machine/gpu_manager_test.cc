@@ -34,6 +34,25 @@ class GpuManagerTest : public DaemonFixture {
   }
 };
 
+TEST_F(GpuManagerTest, MemoryThatNobodyOwnsDrainsAnIdleGpuUntilItIsFree) {
+  start_daemon();
+  gpus_.set_ghost_memory(1, MiB(60'000));
+  pass(kReadings);
+  EXPECT_TRUE(gpu(1).drained);
+  EXPECT_EQ(gpu(1).reason.find("held by nobody: 60000M is used and no process owns it"), 0u) << gpu(1).reason;
+  EXPECT_FALSE(gpu(0).drained);
+  stop_daemon();
+  start_daemon();
+  pass(kReadings);
+  EXPECT_TRUE(gpu(1).drained);
+  gpus_.set_ghost_memory(1, MiB());
+  pass(kReadings);
+  EXPECT_FALSE(gpu(1).drained) << "by whichever run it was drained";
+  gpus_.set_ghost_memory(1, MiB(64));
+  pass(kReadings);
+  EXPECT_FALSE(gpu(1).drained) << "a driver's own";
+}
+
 TEST_F(GpuManagerTest, AnXidIsRememberedAndNamesTheEndOfItsJob) {
   start_daemon();
   behaviour_.run_time = 3 * kSecond;

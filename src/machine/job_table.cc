@@ -39,6 +39,9 @@ std::string stop_reason(const Stop& stop) {
 // Why a job waits again: what ended the attempt that failed, or who stopped it.
 std::string requeue_reason(const JobRecord& job, const Requeue& requeue) {
   const TaskEntry* task = job.telling_task();
+  // It was told when it was stopped, and by whom.
+  const bool was_asked = requeue.reason == StopReason::requeued && job.state == JobState::stopping;
+  if (was_asked && !job.reason.empty()) return job.reason;
   if (requeue.reason != StopReason::retried || task == nullptr) return stop_reason({{}, requeue.reason, {}});
   const std::string attempt = "attempt " + std::to_string(requeue.attempt - 1);
   switch (task->cause) {
@@ -230,8 +233,9 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
       if (JobRecord* job = find(requeue->job)) {
         job->attempt = requeue->attempt;
         job->started = Time();
-        reasons.emplace(requeue->job, "waits again: " + requeue_reason(*job, *requeue));
-        change(*job, event.time, JobState::pending, reasons[requeue->job]);
+        const auto told = reasons.extract(requeue->job);
+        change(*job, event.time, JobState::pending,
+               told ? told.mapped() : "waits again: " + requeue_reason(*job, *requeue));
       }
     } else if (const auto* end = std::get_if<End>(&decision)) {
       touch(end->job);
@@ -347,6 +351,7 @@ void JobTable::start(const Start& start) {
   const bool joins = job->spec->elastic && !is_still_waiting(*job);
   if (!joins && !job->tasks.empty() && job->tasks.front().key.attempt != start.task.attempt)
     job->tasks.clear();
+  if (!joins) job->first_attempt = start.task.attempt;
   TaskEntry task;
   task.key = start.task;
   task.node = start.node;

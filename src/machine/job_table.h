@@ -62,6 +62,8 @@ struct JobRecord {
   RequestPointer request;               // null once the job has ended, and until it is needed after a restart
   JobState state = JobState::pending;
   uint32_t attempt = 1;
+  // The attempt that its tasks began with: what joins an elastic job later comes with higher ones.
+  uint32_t first_attempt = 1;
   Time submitted;
   Time started;  // of the last attempt's first task; unset if none has executed
   Time ended;

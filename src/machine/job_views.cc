@@ -58,8 +58,11 @@ std::vector<api::ShareRow> share_rows(const ViewSource& source, const JobRecord&
       const ShareUsage* usage =
           source.shares == nullptr || gpu == nullptr ? nullptr : source.shares->find(task.key, *gpu);
       if (usage == nullptr) continue;
-      rows.push_back({task.key.rank, gpu->index, to_mib(usage->guarantee), to_mib(usage->limit),
-                      to_mib(usage->charged), to_mib(usage->owed), usage->denied, usage->processes,
+      // The job's part is what it was granted: the arbiter may hear of a change a moment later.
+      const std::vector<MemoryShare> part = memory_shares(*job.spec, {slice}, source.gpus);
+      if (part.empty()) continue;
+      rows.push_back({task.key.rank, gpu->index, part[0].guarantee, part[0].limit, to_mib(usage->charged),
+                      to_mib(usage->owed), usage->denied, usage->processes,
                       slice_tier(source, task.key, slice)});
     }
   }
@@ -181,7 +184,7 @@ std::string reason_of_size(const JobRecord& job) {
   if (!runs || (job.spec->tasks_max == job.spec->tasks_min && !job.spec->task.gpu.is_moldable())) return "";
   for (auto entry = job.history.rbegin(); entry != job.history.rend(); ++entry) {
     if (entry->state != JobState::running && entry->state != JobState::starting) return "";
-    if (!entry->reason.empty()) return "It has " + entry->reason + ".";
+    if (!entry->reason.empty()) return entry->reason;
   }
   return "";
 }
@@ -229,17 +232,36 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
 std::optional<Explanation> explain(const ViewSource& source, const JobRecord& job) {
   auto why = source.engine.scheduler().why(job.id);
   if (!why) return std::nullopt;
-  if (std::string size = reason_of_size(job); !size.empty()) why->reason += " " + size;
+  // The history's words say more than the scheduler's: what was taken or joined, and why.
+  const std::string size = reason_of_size(job);
+  if (!size.empty() && job.state == JobState::running) why->reason = "Runs with " + size + ".";
   if (source.shares != nullptr) {
     if (std::string note = source.shares->note(job.id); !note.empty()) why->reason = std::move(note);
   }
-  const bool waits = job.state == JobState::pending && job.spec->task.gpu.kind == SliceKind::fraction;
-  if (waits && why->proof.kind == ProofKind::busy && !source.engine.scheduler().policy().users_share_gpu) {
-    why->helps.push_back("It shares a GPU only with parts of its own user, because here parts are " +
-                         std::string(to_string(source.fence.tier)) +
-                         " (users_share_gpu in the configuration).");
+  if (job.state == JobState::pending && why->proof.kind == ProofKind::busy &&
+      has_room_beside_others(source, *job.spec)) {
+    why->helps.push_back(
+        "A GPU of its own would do, or one with parts of its user: " + std::string(kUsersDoNotMeet) + ".");
   }
   return std::move(*why);
+}
+
+// A GPU that has what one task asks for, and parts of other users' only because of which it may not go there.
+bool has_room_beside_others(const ViewSource& source, const JobSpec& spec) {
+  const Policy& policy = source.engine.scheduler().policy();
+  const GpuRequest& wanted = spec.task.gpu;
+  if (wanted.kind != SliceKind::fraction || policy.users_share_gpu) return false;
+  for (const auto& view : source.engine.scheduler().gpus()) {
+    const auto& shared = policy.users_share_gpus;
+    if (view.health == Health::failed || view.health == Health::lost || view.drained || view.tasks.empty() ||
+        std::find(shared.begin(), shared.end(), view.gpu->id) != shared.end() ||
+        !accepts_type(wanted.type, view.gpu->type))
+      continue;
+    if (view.compute_free >= wanted.compute && view.memory_free >= wanted.memory &&
+        (view.compute_free.count() > 0 || view.memory_free.count() > 0))
+      return true;
+  }
+  return false;
 }
 
 std::string resolved_stdout(const ViewSource& source, const JobRecord& job,

@@ -37,7 +37,9 @@ std::map<std::string, MiB, std::less<>> measured_contexts(const std::string& run
 // What the user wrote without a unit counted as MiB.
 std::string meant(const GpuRequest& request, MiB largest) {
   if (request.memory == MiB() || request.memory.count() > largest.count() >> 10) return ": ask for more";
-  return ": did you mean --gpu-mem " + std::to_string(request.memory.count()) + "G?";
+  std::string size = std::to_string(request.memory.count()) + "G";
+  if (request.memory_limit != MiB()) size += ".." + std::to_string(request.memory_limit.count()) + "G";
+  return ": did you mean --gpu-mem " + size + "?";
 }
 
 }  // namespace
@@ -68,9 +70,10 @@ Result<void> check_least_part(const GpuRequest& request, const std::vector<const
   }
   if (context == MiB()) return {};  // of such GPUs there are none, which is for others to say
   return fail(ErrorCode::invalid_argument,
-              "a part of " + format_memory(part) + " of a GPU is less than a context of about " +
-                  format_memory(context) + " takes, so no program could start in it" +
-                  meant(request, largest));
+              "a part of " + format_memory(part) + " of a GPU is less than a context " +
+                  (context == kLeastContext ? "takes anywhere (" + format_memory(context) + ")"
+                                            : "of about " + format_memory(context) + " takes") +
+                  ", so no program could start in it" + meant(request, largest));
 }
 
 }  // namespace tranche::machine

@@ -40,6 +40,7 @@ TEST_F(LeastPart, ForgottenUnitsAreNamed) {
   EXPECT_EQ(refusal(10),
             "a part of 10M of a GPU is less than a context of about 130M takes, so no program could start in "
             "it: did you mean --gpu-mem 10G?");
+  EXPECT_NE(refusal(10, 0, "", 20).find("did you mean --gpu-mem 10G..20G?"), std::string::npos);
   EXPECT_NE(refusal(100).find(": ask for more"), std::string::npos) << "no GPU has 100G";
   EXPECT_EQ(refusal(130), "");
 }
@@ -51,6 +52,16 @@ TEST_F(LeastPart, IsJudgedByTheGpusThatWouldDo) {
   EXPECT_EQ(refusal(0, 10), "") << "800M of the large one";
   EXPECT_EQ(refusal(10, 0, "", 1000), "") << "it may borrow what a context takes";
   EXPECT_EQ(refusal(10, 0, "b200"), "") << "that there are none is said elsewhere";
+}
+
+TEST_F(LeastPart, WhatWasNotMeasuredIsNotSaidToBe) {
+  GpuRequest request;
+  request.count = 1;
+  request.kind = SliceKind::fraction;
+  request.memory = MiB(10);
+  EXPECT_NE(
+      check_least_part(request, {&small_}, {kLeastContext}).error().message().find("anywhere (64M), so"),
+      std::string::npos);
 }
 
 TEST_F(LeastPart, WholeGpusAreNoParts) {

@@ -46,6 +46,8 @@ class MemoryArbiter {
   using Answered = std::function<void(Result<std::vector<ShareUsage>>)>;
 
   virtual ~MemoryArbiter() = default;
+  // Whether one is running now, as far as can be told without asking it.
+  virtual bool is_there() = 0;
   // Everything, by task. One question at a time: another one before the answer is refused (conflict).
   virtual void usage(Answered answered) = 0;
   // What a task may have of a GPU from now on. An arbiter that has not heard of it forgets it: said again.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "linux/process_identity.h"
+#include "machine/ghost_watch.h"
 
 namespace tranche::machine {
 namespace {
@@ -12,8 +13,6 @@ constexpr Duration kDrainAfter{3 * kSecond.count()};
 constexpr Duration kFirstPause = kMillisecond;
 constexpr Duration kLongestPause{100 * kMillisecond.count()};
 constexpr Duration kPauseOnceDrained{2 * kSecond.count()};
-// What a driver may hold on an idle GPU beside its reserve (ECC bookkeeping, page tables).
-constexpr MiB kIdleMemoryMax{64};
 
 }  // namespace
 

@@ -40,6 +40,7 @@ std::map<JobId, Account> accounts_of(const api::GpuStatus& gpu) {
     job.sum.user = slice.user;
     job.sum.display = slice.display.empty() ? std::to_string(slice.job.value()) : slice.display;
     job.sum.part += std::max(slice.memory, slice.memory_limit.value_or(MiB()));
+    job.sum.promised += slice.memory;
     job.sum.charged += slice.memory_charged.value_or(MiB());
     job.registered += slice.processes.value_or(0);
     job.is_charged_known = job.is_charged_known && slice.memory_charged && slice.processes;
@@ -63,9 +64,12 @@ std::vector<OverShare> over_shares(const api::GpuList& gpus) {
       OverShare& sum = job.sum;
       const bool unguarded = job.is_charged_known &&
                              (sum.held > sum.charged + slack_of(sum.charged) || job.seen > job.registered);
-      if (sum.held <= sum.part + slack_of(sum.part) && !unguarded) continue;
-      sum.kind =
-          sum.held > sum.part + slack_of(sum.part) ? OverShare::Kind::over : OverShare::Kind::unguarded;
+      // What is not counted is not lent: it can be called in from nobody.
+      const MiB most = unguarded ? sum.promised : sum.part;
+      const bool over = sum.held > most + slack_of(most);
+      if (!over && !unguarded) continue;
+      sum.is_counted = !unguarded;
+      sum.kind = over ? OverShare::Kind::over : OverShare::Kind::unguarded;
       found.push_back(sum);
     }
   }
@@ -75,7 +79,8 @@ std::vector<OverShare> over_shares(const api::GpuList& gpus) {
 std::string to_text(const OverShare& over) {
   std::string text = "job " + over.display + " of " + over.user + " holds " + format_memory(over.held) +
                      " of GPU " + std::to_string(over.gpu) + " and has " + format_memory(over.part);
-  if (over.kind == OverShare::Kind::unguarded)
+  if (over.promised < over.part) text += ", of which " + format_memory(over.promised) + " are promised to it";
+  if (!over.is_counted)
     text += ", but its programs go around the guard, which knows of " + format_memory(over.charged);
   return text;
 }
@@ -249,8 +254,11 @@ std::vector<TaskKey> ShareWatch::running_tasks(JobId id) const {
 std::string ShareWatch::note(JobId job) const {
   for (const auto& [key, found] : cases_) {
     if (key.first != job || found.looks < kLooks) continue;
-    const std::string what = to_text(found.last);
-    return (found.paused.empty() ? "Uses too much: " : "Is paused by the watchdog: ") + what + ".";
+    const bool over = found.last.kind == OverShare::Kind::over;
+    const std::string begin = !found.paused.empty() ? "Is paused by the watchdog: "
+                              : over                ? "Uses too much: "
+                                                    : "Uses memory that is not counted: ";
+    return begin + to_text(found.last) + ".";
   }
   return {};
 }

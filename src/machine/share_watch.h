@@ -36,14 +36,17 @@ struct OverShare {
   std::string display;  // of the job, as users write it
   MiB held;
   MiB part;
+  MiB promised;  // of the part, its guarantee
   MiB charged;
+  bool is_counted = true;  // false: its programs go around the guard
 };
 
 // What drivers count beside what the guard can know.
 inline constexpr MiB kShareSlack{256};
 
 // Jobs that hold more than their part and the slack, or 2 % of the part if that is more; and jobs that hold
-// as much more than is charged, or with a process that the guard did not register.
+// as much more than is charged, or with a process that the guard did not register: of those, the ones that
+// hold more than their guarantee are over, too, for they borrow where nobody can call it in.
 std::vector<OverShare> over_shares(const api::GpuList& gpus);
 std::string to_text(const OverShare& over);
 

@@ -37,6 +37,23 @@ TEST(ShareWatch, GivesDriversTheirSlack) {
   EXPECT_TRUE(over_shares(one_gpu(MiB(50'000), {{JobId(7), MiB(51'000)}})).empty()) << "2 % of a large part";
 }
 
+TEST(ShareWatch, WhatABorrowerTakesPastTheGuardIsOverItsGuarantee) {
+  api::GpuList gpus = one_gpu(MiB(4096), {{JobId(7), MiB(20'000)}});
+  api::SliceRow& slice = gpus.gpus[0].slices[0];
+  slice.memory_limit = MiB(22'528);
+  slice.memory_charged = MiB(20'000);
+  slice.processes = 1;
+  EXPECT_TRUE(over_shares(gpus).empty()) << "it is counted, so it can be called in";
+  slice.memory_charged = MiB(200);
+  ASSERT_EQ(over_shares(gpus).size(), 1U);
+  const OverShare over = over_shares(gpus)[0];
+  EXPECT_EQ(over.kind, OverShare::Kind::over);
+  EXPECT_EQ(
+      to_text(over),
+      "job 7 of ada holds 20000M of GPU 3 and has 22G, of which 4G are promised to it, but its programs go "
+      "around the guard, which knows of 200M");
+}
+
 TEST(ShareWatch, SaysNothingOnMissingKnowledge) {
   EXPECT_TRUE(over_shares(one_gpu(MiB(2048), {{JobId(7), std::nullopt}})).empty())
       << "no answer is not zero, nor much";

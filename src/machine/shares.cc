@@ -38,11 +38,12 @@ void Shares::start(std::function<api::GpuList()> look) {
   ask();
 }
 
-bool Shares::may_go(const TaskKey& task, const std::vector<Slice>& slices) {
+bool Shares::may_go(const TaskKey& task) {
   const JobRecord* job = parts_.engine.jobs().find(task.job);
   // What it may borrow is known before it asks for it.
   if (job != nullptr && job->spec->task.gpu.memory_limit > job->spec->task.gpu.memory) tell_boards();
-  if (loans_.may_go(task, slices)) return true;
+  const bool is_away = has_guard(parts_.config.run_dir) && !parts_.arbiter.is_there();
+  if (loans_.may_go(task, is_away)) return true;
   // What is being answered now may be older than the task's registration.
   ask_again_ = asking_;
   if (!asking_) parts_.reactor.post([this] { ask(); });

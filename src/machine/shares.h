@@ -38,7 +38,7 @@ class Shares {
   void start(std::function<api::GpuList()> look);
 
   // See Loans.
-  bool may_go(const TaskKey& task, const std::vector<Slice>& slices);
+  bool may_go(const TaskKey& task);
   void on_open(std::function<void(const TaskKey&)> go) { loans_.on_open(std::move(go)); }
 
   // What the arbiter said last of a task's part of a GPU; null: nothing.

@@ -1,6 +1,7 @@
 // Lent memory and the watchdog in the whole daemon, on virtual time; the arbiter's answers are the test's.
 #include "machine/shares.h"
 
+#include "linux/files.h"
 #include "machine/daemon_fixture.h"
 #include "machine/device_uuid.h"
 
@@ -15,6 +16,7 @@ class SaidArbiter final : public MemoryArbiter {
     if (silent) return answered(fail(ErrorCode::unavailable, "it is silent"));
     answered(rows);
   }
+  bool is_there() override { return !away; }
   void set_board(const std::string&, MiB usable, MiB) override { usable_said = usable; }
   void set_limit(const TaskKey& task, const std::string&, MiB limit, MiB guarantee) override {
     limits_said.push_back(to_text(task, limit, guarantee));
@@ -34,6 +36,7 @@ class SaidArbiter final : public MemoryArbiter {
 
   std::vector<ShareUsage> rows;
   bool silent = false;
+  bool away = false;
   MiB usable_said;
 };
 
@@ -41,7 +44,7 @@ Duration seconds(int64_t count) { return Duration(count * kSecond.count()); }
 
 class SharesTest : public DaemonFixture {
  protected:
-  SharesTest() : DaemonFixture(SimulatedHost::board("h100-80", 1)) {
+  explicit SharesTest(uint32_t gpus = 1) : DaemonFixture(SimulatedHost::board("h100-80", gpus)) {
     behaviour_.run_time = kHour;
     config_.run_dir = config_.state_dir;
     config_.share.recall_grace = seconds(20);
@@ -63,13 +66,14 @@ class SharesTest : public DaemonFixture {
     spec.task.gpu.kind = SliceKind::fraction;
     spec.task.gpu.memory = MiB(guarantee_gib * 1024);
     spec.task.gpu.memory_limit = MiB(limit_gib * 1024);
+    spec.grace = seconds(30);
     return DaemonFixture::submit(std::move(spec));
   }
 
   ShareUsage row(JobId id, int64_t guarantee, int64_t limit, int64_t charged, int64_t owed = 0) {
     ShareUsage usage;
     usage.task = TaskKey{id, 0, job(id).attempt};
-    usage.gpu = device_uuid_digits(engine().scheduler().gpus().front().gpu->uuid);
+    usage.gpu = device_uuid_digits(daemon_->gpus().find(job(id).tasks.at(0).slices.at(0).gpu)->uuid);
     usage.guarantee = static_cast<uint64_t>(guarantee) * kGib;
     usage.limit = static_cast<uint64_t>(limit) * kGib;
     usage.charged = usage.granted = static_cast<uint64_t>(charged) * kGib;
@@ -107,6 +111,45 @@ TEST_F(SharesTest, AStartWaitsUntilItsGuaranteeIsBack) {
   EXPECT_EQ(note(newcomer_), "");
   pass(seconds(60));
   EXPECT_TRUE(executes(borrower_)) << "it gave back in time";
+}
+
+class TwoGpusTest : public SharesTest {
+ protected:
+  TwoGpusTest() : SharesTest(2) {}
+};
+
+TEST_F(TwoGpusTest, TasksThatStartTogetherWaitTogether) {
+  borrower_ = submit(10, 70);
+  pass(seconds(1));
+  arbiter_.rows = {row(borrower_, 10, 70, 70)};
+  JobSpec spec;
+  spec.owner = {2001, 2001, "ada"};
+  spec.queue = "default/ada";
+  spec.tasks_min = spec.tasks_max = 2;
+  spec.task.gpu.count = 1;
+  spec.task.gpu.kind = SliceKind::fraction;
+  spec.task.gpu.memory = MiB(60 * 1024);
+  newcomer_ = DaemonFixture::submit(std::move(spec));
+  pass(seconds(1));
+  ASSERT_EQ(job(newcomer_).tasks.size(), 2U);
+  const auto registered = [&](uint64_t owed) {
+    std::vector<ShareUsage> rows = {row(borrower_, 10, 70, 70, static_cast<int64_t>(owed))};
+    for (const TaskEntry& task : job(newcomer_).tasks) {
+      ShareUsage usage = row(newcomer_, 60, 60, 0);
+      usage.task = task.key;
+      usage.gpu = device_uuid_digits(daemon_->gpus().find(task.slices[0].gpu)->uuid);
+      rows.push_back(usage);
+    }
+    return rows;
+  };
+  arbiter_.rows = registered(51);
+  pass(seconds(3));
+  for (const TaskEntry& task : job(newcomer_).tasks)
+    EXPECT_FALSE(tasks_.running().contains(task.key)) << task.key.rank;
+  arbiter_.rows = registered(0);
+  pass(seconds(1));
+  for (const TaskEntry& task : job(newcomer_).tasks)
+    EXPECT_TRUE(tasks_.running().contains(task.key)) << task.key.rank;
 }
 
 TEST_F(SharesTest, ItIsNotOpenedOnAnAnswerFromBeforeItsRegistration) {
@@ -162,8 +205,57 @@ TEST_F(SharesTest, ASilentArbiterEndsNobodyAndOpensNothing) {
   EXPECT_NE(note(newcomer_).find("arbiter"), std::string::npos);
 }
 
-TEST_F(SharesTest, WithoutABorrowerNobodyWaitsForTheArbiter) {
+TEST_F(SharesTest, ANewArbiterHasToHearOfTheBorrowerFirst) {
+  lend();
+  const auto rows = arbiter_.rows;
   arbiter_.silent = true;
+  pass(seconds(5));
+  arbiter_.silent = false;
+  arbiter_.rows = {row(newcomer_, 60, 60, 0)};
+  pass(seconds(5));
+  EXPECT_FALSE(executes(newcomer_)) << "what is lent, the new one does not know yet";
+  arbiter_.rows = rows;
+  pass(seconds(2));
+  EXPECT_FALSE(executes(newcomer_));
+  EXPECT_EQ(tasks_.notices().size(), 1U) << "it was told before";
+  pass(seconds(9));
+  EXPECT_FALSE(tasks_.running().contains(TaskKey{borrower_, 0, 1})) << "its grace went on";
+}
+
+TEST_F(SharesTest, ABorrowerThatDoesNotEndIsStillNamed) {
+  behaviour_.ignores_term = true;
+  lend();
+  engine().record(JobCancelled{.job = borrower_, .by = "ada", .reason = ""});
+  pass(seconds(1));
+  EXPECT_EQ(job(borrower_).state, JobState::stopping);
+  EXPECT_NE(note(newcomer_).find("(that job is being stopped)"), std::string::npos) << note(newcomer_);
+  EXPECT_EQ(note(borrower_), "") << "its reason says it";
+}
+
+TEST_F(SharesTest, APartStartsOnlyWhenAnArbiterKnowsIt) {
+  std::filesystem::create_directory(config_.run_dir + "/guard");
+  ASSERT_TRUE(write_file_atomically(config_.run_dir + "/guard/libcuda.so.1", "", 0644));
+  arbiter_.silent = arbiter_.away = true;
+  const JobId part = submit(10);
+  JobSpec whole;
+  whole.owner = {2001, 2001, "ada"};
+  whole.queue = "default/ada";
+  const JobId without_gpu = DaemonFixture::submit(std::move(whole));
+  pass(seconds(600));
+  EXPECT_EQ(job(part).state, JobState::starting);
+  EXPECT_FALSE(executes(part)) << "its first byte would be refused";
+  EXPECT_NE(note(part).find("`tranche-up start`"), std::string::npos) << note(part);
+  EXPECT_TRUE(executes(without_gpu));
+  arbiter_.silent = arbiter_.away = false;
+  pass(seconds(2));
+  EXPECT_FALSE(executes(part)) << "its supervisor has not come to the new arbiter yet";
+  arbiter_.rows = {row(part, 10, 10, 0)};
+  pass(seconds(1));
+  EXPECT_TRUE(executes(part));
+}
+
+TEST_F(SharesTest, WithoutTheGuardNobodyWaitsForTheArbiter) {
+  arbiter_.silent = arbiter_.away = true;
   const JobId first = submit(10), second = submit(20);
   pass(seconds(1));
   EXPECT_TRUE(executes(first));

@@ -25,10 +25,10 @@ void archive_fields(Archive& archive, Value& value) {
 }
 template <class Archive, OfType<JobRecord> Value>
 void archive_fields(Archive& archive, Value& value) {
-  auto& [id, array, array_index, array_count, spec, name, request, state, attempt, submitted, started, ended,
-         reason, private_reason, tasks, history, fault] = value;
-  archive(id, array, array_index, array_count, name, state, attempt, submitted, started, ended, reason, tasks,
-          history, fault);
+  auto& [id, array, array_index, array_count, spec, name, request, state, attempt, first_attempt, submitted,
+         started, ended, reason, private_reason, tasks, history, fault] = value;
+  archive(id, array, array_index, array_count, name, state, attempt, first_attempt, submitted, started, ended,
+          reason, tasks, history, fault);
 }
 template <class Archive, OfType<RecordedFault> Value>
 void archive_fields(Archive& archive, Value& value) {

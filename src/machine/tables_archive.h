@@ -15,7 +15,7 @@
 namespace tranche::machine {
 
 // Raised with every change of what is written: a snapshot of another format is passed over.
-inline constexpr uint32_t kTablesFormat = 2;
+inline constexpr uint32_t kTablesFormat = 3;
 
 // Jobs that live, the next id, and faults.
 std::string save_tables(const JobTable& jobs, const FaultLog& faults);

@@ -186,7 +186,7 @@ void TaskRunner::refuse_start(const TaskKey& task, const std::string& reason, bo
 
 void TaskRunner::try_go(const TaskKey& task, Live& live) {
   if (!live.prepared || !live.durable || live.went || live.stopping) return;
-  if (!live.may_go) live.may_go = parts_.shares == nullptr || parts_.shares->may_go(task, live.slices);
+  if (!live.may_go) live.may_go = parts_.shares == nullptr || parts_.shares->may_go(task);
   if (!live.may_go) return;
   live.went = true;
   parts_.host.go(task);

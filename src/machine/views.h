@@ -34,6 +34,14 @@ api::JobDetail job_detail(const ViewSource& source, const JobRecord& job, const 
 // Why a live job does not run, or what there is to say of one that does.
 std::optional<Explanation> explain(const ViewSource& source, const JobRecord& job);
 // The path of a task's output as it was opened, for `logs`.
+// Whether a GPU has what one task asks for, beside parts of other users, because of which it may not go
+// there.
+bool has_room_beside_others(const ViewSource& source, const JobSpec& spec);
+inline constexpr std::string_view kUsersDoNotMeet =
+    "parts of different users do not meet on a GPU here (users_share_gpu in the configuration), and only "
+    "there "
+    "is room now";
+
 std::string resolved_stdout(const ViewSource& source, const JobRecord& job,
                             const api::SubmitRequest& request);
 std::string resolved_stderr(const ViewSource& source, const JobRecord& job,

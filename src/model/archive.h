@@ -8,8 +8,11 @@
 #include "model/gpu.h"
 #include "model/job.h"
 #include "model/policy.h"
+#include "model/task_groups.h"
 
 namespace tranche {
+
+inline constexpr uint32_t kTasksOfJobMax = 1'000'000;
 
 template <class Archive, OfType<Owner> Value>
 void archive_fields(Archive& archive, Value& value) {
@@ -61,6 +64,10 @@ void archive_fields(Archive& archive, Value& value) {
           elastic, groups, groups_min, topology, nodes, time_limit, grace, gang_grace, preemption_delay,
           retry, signal, begin, deadline, dependencies, reservation, node_pool, held, payload_hash,
           name_hash);
+  // Groups are numbers of each other: who uses them takes for granted that they fit.
+  if constexpr (Archive::kReads) {
+    if (tasks_min > tasks_max || tasks_max > kTasksOfJobMax || !check_groups(value).empty()) archive.refuse();
+  }
 }
 template <class Archive, OfType<TaskKey> Value>
 void archive_fields(Archive& archive, Value& value) {

@@ -189,7 +189,9 @@ class Checker {
   // Room is being made for it: it waits for those who leave.
   Result<void> check_own_claim() const {
     const ClaimFact& claim = *claim_of(job_.job);
-    if (fitting_now() >= int64_t{spec_.tasks_min}) return wrong("it fits now");
+    // Nobody keeps the first one out, so it waits for those that leave even where it fits: for a bound.
+    const bool is_first = dump_.claims.front().job == job_.job;
+    if (!is_first && fitting_now() >= int64_t{spec_.tasks_min}) return wrong("it fits now");
     for (const JobId leaving : claim.leaving) {
       const bool leaves = std::any_of(
           dump_.holdings.begin(), dump_.holdings.end(),
@@ -208,6 +210,7 @@ class Checker {
       if (claim.job == job_.job) break;
       earlier.push_back(claim.job);
     }
+    if (earlier.empty()) return wrong("nobody was promised room before it");
     std::sort(earlier.begin(), earlier.end());
     TRY(expect_figures(0, 0, 0, 0));
     if (proof_.until.is_set()) return wrong("room that is being made has no time");

@@ -106,16 +106,20 @@ void State::apply_stop(const Stop& stop) {
     if (const auto node = capacity.index_of(holding->node)) capacity.note_change(*node);
   }
   if (!stop.beneficiary.is_set()) return;
-  claim_for(stop.beneficiary, JobId()).victims.push_back(stop.task);
+  Claim& claim = claim_for(stop.beneficiary, JobId());
+  claim.victims.push_back(stop.task);
+  claim.waits_for = last_leave;
   if (stop.reason == StopReason::consolidated) claim_for(job.id, stop.beneficiary);
   // Whoever is moved for the same job waits until all of them have left.
-  for (Claim& claim : claims) {
-    if (claim.beneficiary == stop.beneficiary || claim.moved_for == stop.beneficiary)
-      claim.waits_for = last_leave;
+  if (!claims_may_move) return;
+  for (Claim& other : claims) {
+    if (other.moved_for == stop.beneficiary) other.waits_for = last_leave;
   }
 }
 
 Claim& State::claim_for(JobId beneficiary, JobId moved_for) {
+  if (claims.empty()) claims_may_move = false;
+  claims_may_move = claims_may_move || moved_for.is_set();
   // Nearly always the last one.
   const auto found = std::find_if(claims.rbegin(), claims.rend(),
                                   [&](const Claim& c) { return c.beneficiary == beneficiary; });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <utility>
 
 #include "model/task_groups.h"
 #include "scheduler/task_step.h"
@@ -125,6 +126,15 @@ class Earliest {
 
 }  // namespace
 
+bool wants_type(const ShapeRecord& record, TypeIndex type) {
+  const bool without_gpus =
+      record.step != nullptr ? record.step->has_tasks_without_gpus() : record.shape.gpu_count == 0;
+  if (type == kNoType) return without_gpus;
+  if (record.step == nullptr && without_gpus) return false;  // its one choice stands for no type
+  return std::any_of(record.choices.begin(), record.choices.end(),
+                     [&](const TypeChoice& choice) { return choice.type == type; });
+}
+
 Footprint footprint_of(const JobSpec& spec, const TaskPlacement& task) {
   const TaskRequest& request = request_of(spec, task.rank);
   return {spec.owner.uid, task.node, task.slices, request.cpu, request.memory};
@@ -164,7 +174,9 @@ const View& Promises::when_left() const {
   if (when_left_) return *when_left_;
   when_left_.emplace(state_.capacity);
   when_left_->keep_buckets();
-  for (const auto& [key, number] : state_.leaving) when_left_->give(state_.holdings.find(key)->footprint());
+  when_left_->give_all([&](auto give) {
+    for (const auto& [key, number] : state_.leaving) give(state_.holdings.find(key)->footprint());
+  });
   return *when_left_;
 }
 
@@ -197,7 +209,9 @@ std::optional<GangPlacement> Promises::plan_of(const Job& job) const {
 void Promises::hold(const Job& job, const GangPlacement& plan, const std::vector<TaskKey>& victims) {
   when_left();
   promises_anything_ = true;
-  for (const TaskKey& victim : victims) when_left_->give(state_.holdings.find(victim)->footprint());
+  when_left_->give_all([&](auto give) {
+    for (const TaskKey& victim : victims) give(state_.holdings.find(victim)->footprint());
+  });
   for (const TaskPlacement& task : plan.tasks) when_left_->take(footprint_of(*job.spec, task));
   planned_.add(state_, job.queue, charge_of_plan(plan, state_.capacity), host_of_plan(*job.spec, plan));
   claims_.push_back({job.id, plan});
@@ -291,6 +305,34 @@ const Reservation* Promises::reservation(TypeIndex type) {
   return found ? &*found : nullptr;
 }
 
+namespace {
+
+// Nothing finds room in the node as it is now that did not find it before.
+bool is_no_roomier(const NodeRoom& now, const NodeRoom& before) {
+  if (now.cpu_free > before.cpu_free || now.memory_free > before.memory_free) return false;
+  if (now.gpus.size() != before.gpus.size()) return false;
+  for (size_t g = 0; g < now.gpus.size(); ++g) {
+    const GpuRoom& gpu = now.gpus[g];
+    const GpuRoom& was = before.gpus[g];
+    if (gpu.id != was.id || gpu.compute_free > was.compute_free || gpu.memory_free > was.memory_free)
+      return false;
+    if (gpu.takes_work() != was.takes_work() || gpu.whole != was.whole || gpu.for_all != was.for_all)
+      return false;
+    if (!std::equal(gpu.owners.begin(), gpu.owners.end(), was.owners.begin(), was.owners.end())) return false;
+  }
+  return true;
+}
+
+// Whoever had to fit around the one has to fit around the other, and finds no more room beside it.
+bool is_as_tight(const Reservation& now, const Reservation& before) {
+  if (now.job != before.job || now.aged > before.aged || now.start > before.start) return false;
+  return before.after.visit_changed([&](NodeIndex node) {
+    return now.after.is_changed(node) && is_no_roomier(now.after.at(node), before.after.at(node));
+  });
+}
+
+}  // namespace
+
 std::optional<std::vector<NodeIndex>> Promises::recall_reservations(ReservationMemory& memory,
                                                                     Waiting& waiting) {
   memory_ = &memory;
@@ -298,12 +340,15 @@ std::optional<std::vector<NodeIndex>> Promises::recall_reservations(ReservationM
   const bool is_known = memory.is_worked_out && memory.machine_version == state_.capacity.machine_version();
   if (is_known) eased.emplace();
   if (!is_known || !still_holds(waiting)) {
-    for (const auto& reservation : memory.slots) {
-      if (!is_known || !reservation) continue;
-      for (const TaskPlacement& task : reservation->plan.tasks)
+    const std::vector<std::optional<Reservation>> before = std::exchange(memory.slots, {});
+    work_out();
+    for (size_t type = 0; is_known && type < before.size(); ++type) {
+      if (!before[type]) continue;
+      // Nearly always it is worked out as it was.
+      if (memory.slots[type] && is_as_tight(*memory.slots[type], *before[type])) continue;
+      for (const TaskPlacement& task : before[type]->plan.tasks)
         eased->push_back(*state_.capacity.index_of(task.node));
     }
-    work_out();
   }
   memory.read_to = state_.capacity.log_end();
   AgeKey furthest{INT64_MIN, JobId(), 0};
@@ -436,7 +481,9 @@ bool Promises::walk(Lines& lines, const std::optional<AgeKey>& no_plan_before) {
     if (!memory.looks.back().is_blocked) continue;
     if (comes_between) return false;
     ++plans;
-    if (auto planned = plan(*state_.find(id), line.shape)) slot(planned->type).emplace(std::move(*planned));
+    // The type of a step's first task may have been promised to somebody who has come further.
+    auto planned = plan(*state_.find(id), line.shape);
+    if (planned && !slot(planned->type)) slot(planned->type).emplace(std::move(*planned));
   }
   return true;
 }
@@ -450,9 +497,10 @@ bool Promises::waits_for_room(const Group& group, JobId job) const {
 
 // Whether some type that the shape may use has no reservation yet.
 bool Promises::is_wanted(const ShapeRecord& record) {
-  if (record.shape.gpu_count == 0) return !memory_->slots.back();
-  return std::any_of(record.choices.begin(), record.choices.end(),
-                     [&](const TypeChoice& choice) { return !slot(choice.type); });
+  if (wants_type(record, kNoType) && !memory_->slots.back()) return true;
+  return std::any_of(record.choices.begin(), record.choices.end(), [&](const TypeChoice& choice) {
+    return !slot(choice.type) && wants_type(record, choice.type);
+  });
 }
 
 std::optional<Reservation> Promises::plan(const Job& job, ShapeId shape) {
@@ -556,7 +604,8 @@ void Promises::for_reservations(const ShapeRecord& record, Action action) {
   const auto look = [&](TypeIndex type) {
     if (const Reservation* found = reservation(type)) action(*found);
   };
-  if (record.shape.gpu_count == 0) {
+  // On any node a task may stand in the way of one that is promised its processors.
+  if (wants_type(record, kNoType)) {
     for (TypeIndex type = 0; type < state_.capacity.types(); ++type) look(type);
   } else {
     for (const TypeChoice& choice : record.choices) look(choice.type);
@@ -580,22 +629,37 @@ bool Promises::is_kept_out(const ShapeRecord& record, const Job& job) {
   bool is_kept = false;
   const std::pair mine(state_.aged(job), job.id);
   for_reservations(record, [&](const Reservation& found) {
-    const bool same_kind = (found.type == kNoType) == (record.shape.gpu_count == 0);
-    is_kept = is_kept || (same_kind && std::pair(found.aged, found.job) < mine);
+    is_kept = is_kept || (wants_type(record, found.type) && std::pair(found.aged, found.job) < mine);
   });
   return is_kept;
 }
 
-bool Promises::all_are_kept_out(const ShapeRecord& record, int64_t duration) {
-  const auto& [aged, job, group] = *record.by_age.begin();
-  if (!state_.policy.backfill) return is_kept_out(record, *state_.find(job));
-  Layers around = layers();
-  add_reservations(record, std::pair(aged, job), ends_after(duration), around);
-  return !place_record(record, around);
+AgeKey Promises::keeps_out_behind(const ShapeRecord& record, const AgeKey& mine, int64_t duration) {
+  const auto& [aged, job, group] = mine;
+  const Time end = ends_after(duration);
+  const bool backfill = state_.policy.backfill;
+  // With backfill it needs all that it had to fit around, without it one is enough.
+  std::optional<AgeKey> behind;
+  for_reservations(record, [&](const Reservation& found) {
+    const AgeKey key{found.aged, found.job, UINT32_MAX};
+    if (std::pair(found.aged, found.job) >= std::pair(aged, job)) return;
+    if (backfill ? end <= found.start : !wants_type(record, found.type)) return;
+    if (!behind || (backfill ? *behind < key : key < *behind)) behind = key;
+  });
+  return behind.value_or(kBehindAll);
 }
 
-bool Promises::some_fit_on(const ShapeRecord& record, int64_t duration, const std::vector<NodeIndex>& nodes) {
-  const auto& [aged, job, group] = *record.by_age.begin();
+bool Promises::stand_on(const std::vector<NodeIndex>& nodes) {
+  know_reservations();
+  return std::any_of(memory_->slots.begin(), memory_->slots.end(), [&](const auto& reservation) {
+    return reservation && std::any_of(nodes.begin(), nodes.end(),
+                                      [&](NodeIndex node) { return reservation->after.is_changed(node); });
+  });
+}
+
+bool Promises::fits_around(const ShapeRecord& record, const AgeKey& mine, int64_t duration,
+                           const std::vector<NodeIndex>& nodes) {
+  const auto& [aged, job, group] = mine;
   Layers around = layers();
   add_reservations(record, std::pair(aged, job), ends_after(duration), around);
   return std::any_of(nodes.begin(), nodes.end(), [&](NodeIndex node) {

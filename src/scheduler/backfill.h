@@ -40,6 +40,9 @@ struct Bound {
   int64_t needed = 0;
 };
 
+// Whether one of the record's tasks wants the type; kNoType: whether one of them asks for no GPU.
+bool wants_type(const ShapeRecord& record, TypeIndex type);
+
 // What a placement of the job takes, task by task, and what it would be charged.
 Footprint footprint_of(const JobSpec& spec, const TaskPlacement& task);
 MilliGpu charge_of_plan(const GangPlacement& plan, const Capacity& capacity);
@@ -94,11 +97,15 @@ class Promises {
   void add_reservations(const ShapeRecord& record, const Job& job, Time end, Layers& layers);
   // Without backfill nobody passes a waiting job that could use the same kind of GPU.
   bool is_kept_out(const ShapeRecord& record, const Job& job);
-  // Of the waiting jobs of the shape that hold what they get for `duration` or longer, none has to fit around
-  // less than this: the one that has come furthest, if it held it for just so long.
-  bool all_are_kept_out(const ShapeRecord& record, int64_t duration);
-  // Whether a task of that one would fit on one of the nodes.
-  bool some_fit_on(const ShapeRecord& record, int64_t duration, const std::vector<NodeIndex>& nodes);
+  // A job of the shape that holds what it gets for `duration` has been kept out, or would be if it had come
+  // after all others: every one that comes after this is kept out for the same reason, if it holds it for as
+  // long or longer. `mine`: what it had to fit around hangs on who it is.
+  AgeKey keeps_out_behind(const ShapeRecord& record, const AgeKey& mine, int64_t duration);
+  // Whether one task would fit on one of the nodes around the reservations of those that come before `mine`.
+  bool fits_around(const ShapeRecord& record, const AgeKey& mine, int64_t duration,
+                   const std::vector<NodeIndex>& nodes);
+  // Whether a reservation stands on one of the nodes.
+  bool stand_on(const std::vector<NodeIndex>& nodes);
 
  private:
   std::optional<Reservation>& slot(TypeIndex type);

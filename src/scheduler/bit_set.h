@@ -56,9 +56,12 @@ class BitSet {
     return kNone;
   }
   bool intersects(const BitSet& other) const {
-    const size_t words = words_.size() < other.words_.size() ? words_.size() : other.words_.size();
-    for (size_t i = 0; i < words; ++i) {
-      if ((words_[i] & other.words_[i]) != 0) return true;
+    const size_t above = summary_.size() < other.summary_.size() ? summary_.size() : other.summary_.size();
+    for (size_t i = 0; i < above; ++i) {
+      for (uint64_t both = summary_[i] & other.summary_[i]; both != 0; both &= both - 1) {
+        const size_t word = i * 64 + static_cast<size_t>(std::countr_zero(both));
+        if ((words_[word] & other.words_[word]) != 0) return true;
+      }
     }
     return false;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/state_hash.h"
 #include "model/task_groups.h"
 #include "scheduler/scheduler.h"
 #include "scheduler/test_world.h"
@@ -36,6 +37,7 @@ struct HistoryRules {
   // Parts of jobs, elastic and moldable ones, topology, named nodes, quotas of processors and memory, delays:
   // in the histories of even seeds. Those of odd seeds stay plain.
   bool structure = true;
+  bool many_nodes = false;       // eight to two dozen machines instead of a handful
   bool prompt_outcomes = false;  // processes start, and memory is released, within nanoseconds
   int64_t mean_arrival_seconds = 60;
 };
@@ -43,12 +45,18 @@ struct HistoryRules {
 class History {
  public:
   History(uint64_t seed, HistoryRules rules)
-      : random_(seed), rules_(rules), is_structured_(rules.structure && seed % 2 == 0), now_(kStart) {}
+      : seed_(seed),
+        random_(seed),
+        rules_(rules),
+        is_structured_(rules.structure && seed % 2 == 0),
+        now_(kStart) {}
 
   // The policy and the machine: to be stepped before all else.
   std::vector<EventPayload> opening() {
     std::vector<EventPayload> events;
-    const int nodes = static_cast<int>(is_structured_ ? random_.between(2, 5) : random_.between(1, 3));
+    const int nodes = static_cast<int>(rules_.many_nodes ? random_.between(8, 24)
+                                       : is_structured_  ? random_.between(2, 5)
+                                                         : random_.between(1, 3));
     uint32_t gpu = 0;
     for (int n = 1; n <= nodes; ++n) {
       Node node{.id = NodeId(static_cast<uint32_t>(n)),
@@ -99,6 +107,7 @@ class History {
       agenda_.erase(agenda_.begin());
     } else {
       payload = input();
+      if (dropped_.contains(++inputs_)) payload = Tick{};
       next_input_ = time + pause();
     }
     now_ = std::max(now_ + kNanosecond, time);
@@ -119,6 +128,11 @@ class History {
       return exited != nullptr && exited->cause != ExitCause::killed;
     });
   }
+  // To make a history smaller that shows a fault: these inputs (from 1, in their order) do not happen. What
+  // becomes of each task hangs on the seed and its key alone, so the rest of the history stays as it was.
+  void drop(std::set<uint64_t> inputs) { dropped_ = std::move(inputs); }
+  uint64_t inputs() const { return inputs_; }
+
   // As the daemon asks before it appends a submission.
   std::function<bool(const JobSpec&, const ArraySpec&)> accepts;
   bool is_over() const { return agenda_.empty(); }
@@ -128,8 +142,17 @@ class History {
   Duration pause() {
     return Duration(random_.exponential(rules_.mean_arrival_seconds * kSecond.count()) + 1);
   }
-  Duration within(Duration most) {
-    return Duration(static_cast<int64_t>(random_.below(static_cast<uint64_t>(most.count()) + 1)));
+  Duration within(Duration most) { return within(random_, most); }
+  static Duration within(Random& random, Duration most) {
+    return Duration(static_cast<int64_t>(random.below(static_cast<uint64_t>(most.count()) + 1)));
+  }
+  enum class Moment : uint64_t { start = 1, stop, exit };
+  Random fate_of(const TaskKey& task, Moment moment) const {
+    StateHash hash;
+    for (const uint64_t part :
+         {seed_, task.job.value(), uint64_t{task.rank} << 32 | task.attempt, static_cast<uint64_t>(moment)})
+      hash.add(part);
+    return Random(hash.digest());
   }
   void plan(Time time, EventPayload payload) {
     agenda_.emplace(std::pair(time, ++planned_), std::move(payload));
@@ -332,58 +355,62 @@ class History {
   }
 
   void started(const Start& start) {
+    Random random = fate_of(start.task, Moment::start);
     const JobSpec& spec = specs_.at(start.task.job);
     slices_[start.task] = start.slices;
     const Time begun =
-        now_ + (rules_.prompt_outcomes ? kNanosecond : within(kMillisecond * 20) + kNanosecond);
-    if (rules_.faults && random_.chance(1, 25)) {
+        now_ + (rules_.prompt_outcomes ? kNanosecond : within(random, kMillisecond * 20) + kNanosecond);
+    if (rules_.faults && random.chance(1, 25)) {
       ++faults_;
-      plan(begun, TaskStartFailed{start.task, random_.chance(2, 3), 0, "no cgroup"});
+      plan(begun, TaskStartFailed{start.task, random.chance(2, 3), 0, "no cgroup"});
       return;
     }
     plan(begun, TaskStarted{start.task});
     if (frozen_) return;
-    const Duration would_run = Duration(random_.exponential(25 * kMinute.count()) + 1);
+    const Duration would_run = Duration(random.exponential(25 * kMinute.count()) + 1);
     if (would_run >= spec.time_limit) {
-      plan(begun + spec.time_limit + within(spec.grace),
+      plan(begun + spec.time_limit + within(random, spec.grace),
            TaskExited{start.task, ExitCause::time_limit, 0, 15});
-    } else if (random_.chance(4, 5)) {
+    } else if (random.chance(4, 5)) {
       plan(begun + would_run, TaskExited{start.task, ExitCause::exited, 0, 0});
     } else {
       static const ExitCause causes[] = {ExitCause::exited, ExitCause::signalled, ExitCause::out_of_memory,
                                          ExitCause::node_failed, ExitCause::lost};
-      plan(begun + would_run, TaskExited{start.task, causes[random_.below(rules_.faults ? 5 : 3)], 1, 0});
+      plan(begun + would_run, TaskExited{start.task, causes[random.below(rules_.faults ? 5 : 3)], 1, 0});
     }
   }
 
   void stopped(const Stop& stop) {
-    Time end = now_ + kNanosecond + within(specs_.at(stop.task.job).grace);
+    Random random = fate_of(stop.task, Moment::stop);
+    Time end = now_ + kNanosecond + within(random, specs_.at(stop.task.job).grace);
     std::erase_if(agenda_, [&](const auto& entry) {
       const auto* exited = std::get_if<TaskExited>(&entry.second);
       const bool found = exited != nullptr && exited->task == stop.task;
       if (found) end = std::min(end, entry.first.first);  // a Stop never makes it last longer
       return found;
     });
-    const bool just_in_time = random_.chance(1, 10);
+    const bool just_in_time = random.chance(1, 10);
     plan(end, TaskExited{stop.task, just_in_time ? ExitCause::exited : ExitCause::killed, 0, 0});
   }
 
   void follow_up(const EventPayload& payload) {
     const auto* exited = std::get_if<TaskExited>(&payload);
     if (exited == nullptr) return;
+    Random random = fate_of(exited->task, Moment::exit);
     for (const Slice& slice : slices_[exited->task]) {
-      const Duration delay = rules_.prompt_outcomes ? kNanosecond : within(kSecond * 3) + kNanosecond;
+      const Duration delay = rules_.prompt_outcomes ? kNanosecond : within(random, kSecond * 3) + kNanosecond;
       plan(now_ + delay, SliceReleased{exited->task, slice.gpu});
-      if (rules_.faults && random_.chance(1, 12))
+      if (rules_.faults && random.chance(1, 12))
         plan(now_ + delay * 2, SliceReleased{exited->task, slice.gpu});
     }
-    if (rules_.faults && random_.chance(1, 30)) {
+    if (rules_.faults && random.chance(1, 30)) {
       ++faults_;
       plan(now_ + kSecond, TaskExited{exited->task, ExitCause::exited, 7, 0});
     }
     slices_.erase(exited->task);
   }
 
+  uint64_t seed_;
   Random random_;
   HistoryRules rules_;
   bool is_structured_;
@@ -393,6 +420,8 @@ class History {
   bool frozen_ = false;
   uint64_t seq_ = 0;
   uint64_t planned_ = 0;
+  uint64_t inputs_ = 0;
+  std::set<uint64_t> dropped_;
   uint64_t last_job_ = 0;
   uint32_t gpus_ = 0;
   int faults_ = 0;

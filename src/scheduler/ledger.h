@@ -56,6 +56,7 @@ class Ledger {
   // Parts of one that stands: how they go, of each rank.
   using Tasks = std::set<TaskKey>;
 
+  // Each begins with the property that it breaks (P1, P2, P18), or "contract".
   std::vector<std::string> violations;
   std::map<JobId, JobAccount> jobs;
   std::map<GpuId, GpuAccount> gpus;
@@ -78,8 +79,11 @@ class Ledger {
       if (const auto* start = std::get_if<Start>(&decision)) started[start->task.job].push_back(*start);
     }
     for (const Decision& decision : decisions) apply(decision);
+    rule_ = "P2";
     for (const auto& [job, tasks] : started) audit_gang(job, tasks);
+    rule_ = "P1";
     audit_capacity();
+    rule_ = "contract";
   }
 
   // Charged now to the queue and those below it.
@@ -91,6 +95,58 @@ class Ledger {
       }
     }
     return sum;
+  }
+
+  // The same for every queue that is charged something.
+  std::map<std::string, int64_t> used_of_all() const {
+    std::map<std::string, int64_t> used;
+    for (const auto& [id, gpu] : gpus) {
+      for (const auto& [key, held] : gpu.held) {
+        used[""] += held.charge;
+        for (size_t at = 0; at != std::string::npos;) {
+          at = held.queue.find('/', at + 1);
+          used[held.queue.substr(0, at)] += held.charge;
+        }
+      }
+    }
+    return used;
+  }
+
+  // Whether something will be free without anybody's doing.
+  bool anything_leaves() const {
+    for (const auto& [id, gpu] : gpus) {
+      for (const auto& [key, held] : gpu.held) {
+        if (!is_live(key)) return true;
+      }
+    }
+    return std::any_of(jobs.begin(), jobs.end(),
+                       [](const auto& entry) { return !entry.second.told_to_stop.empty(); });
+  }
+
+  // When the job fits at the latest, if everybody runs to their limit and grace and nobody comes. Nothing:
+  // this audit cannot tell.
+  std::optional<Time> earliest(const JobSpec& spec) const {
+    std::vector<std::pair<Time, TaskKey>> ends;
+    Tasks gone;
+    for (const auto& [id, gpu] : gpus) {
+      for (const auto& [key, held] : gpu.held) {
+        if (!is_live(key)) gone.insert(key);
+      }
+    }
+    for (const auto& [id, job] : jobs) {
+      for (const auto& [rank, start] : job.live)
+        ends.push_back({job.started + job.spec.time_limit + job.spec.grace, start.task});
+    }
+    std::sort(ends.begin(), ends.end());
+    Time time = now;
+    for (size_t next = 0;; ++next) {
+      const auto fitting = fits(spec, spec.tasks_min, gone);
+      if (!fitting) return std::nullopt;
+      if (*fitting) return time;
+      if (next == ends.size()) return std::nullopt;
+      time = ends[next].first;
+      gone.insert(ends[next].second);
+    }
   }
 
   static bool is_wanted(const GpuRequest& request, const std::string& type) {
@@ -132,7 +188,8 @@ class Ledger {
 
  private:
   void say(std::string what) {
-    violations.push_back("at " + std::to_string(now.nanoseconds()) + ": " + std::move(what));
+    violations.push_back(std::string(rule_) + " at " + std::to_string(now.nanoseconds()) + ": " +
+                         std::move(what));
   }
   static std::string text(JobId job) { return "job " + std::to_string(job.value()); }
   static bool is_below(const std::string& path, const std::string& queue) {
@@ -370,7 +427,11 @@ class Ledger {
   // --- decisions ----------------------------------------------------------------------------------------
   void apply(const Decision& decision) {
     if (const auto* d = std::get_if<Start>(&decision)) start(*d);
-    if (const auto* d = std::get_if<Stop>(&decision)) stop(*d);
+    if (const auto* d = std::get_if<Stop>(&decision)) {
+      rule_ = "P18";
+      stop(*d);
+      rule_ = "contract";
+    }
     if (const auto* d = std::get_if<Requeue>(&decision)) requeue(*d);
     if (const auto* d = std::get_if<End>(&decision)) end(*d);
     if (const auto* d = std::get_if<WakeAt>(&decision)) {
@@ -421,7 +482,9 @@ class Ledger {
     all.count = static_cast<uint32_t>(taken.size());
     if (!taken.empty() && joined_sets(taken, all) != 1)
       say(text(d.task.job) + " has GPUs that are not joined");
+    rule_ = "P1";
     for (const Slice& slice : d.slices) place(d, job, slice);
+    rule_ = "contract";
     audit_limits(d.task.job, job);
   }
 
@@ -621,6 +684,7 @@ class Ledger {
     }
   }
 
+  const char* rule_ = "contract";  // what is being held against
   std::set<TaskKey> executed_;
   std::map<uint64_t, uint32_t> running_max_;
   bool ever_shared_ = false;

@@ -5,6 +5,8 @@
 namespace tranche::scheduler {
 namespace {
 
+constexpr uint32_t kFewClasses = 64;  // open ones: most queues have none of them
+
 // Past use for weight, as order looks at it.
 Wide usage_for_weight(const Queue& queue) {
   return queue.usage_seen / wide(std::max<int64_t>(queue.weight, 1));
@@ -109,8 +111,24 @@ bool Order::is_visited(QueueIndex queue, const HeadKey& head) const {
   return found == visiting_.end() || (found->second && !(*found->second < head));
 }
 
-bool Order::is_open(QueueIndex queue) const {
-  if (state_.queues.at(queue).classes.intersects(state_.waiting.open())) return true;
+// Of a class that is open, or open by itself; at or below the queue.
+bool Order::has_startable(QueueIndex queue) {
+  const Waiting& waiting = state_.waiting;
+  if (state_.queues.at(queue).classes.intersects(waiting.open())) return true;
+  if (waiting.singles().empty()) return false;
+  if (singles_version_ != waiting.singles_version()) {
+    singles_version_ = waiting.singles_version();
+    singles_.clear();
+    for (const GroupId id : waiting.singles()) {
+      for (const QueueIndex above : state_.queues.path_to_root(waiting.group(id).key.queue))
+        ++singles_[above];
+    }
+  }
+  return singles_.contains(queue);
+}
+
+bool Order::is_open(QueueIndex queue) {
+  if (has_startable(queue)) return true;
   return !at_or_below_.empty() && at_or_below_.contains(queue);
 }
 
@@ -118,11 +136,9 @@ std::optional<Turn> Order::own_group(QueueIndex queue) {
   const Queue& at = state_.queues.at(queue);
   if (at.heads.empty()) return std::nullopt;
   const bool visits = visiting_.contains(queue);
-  if (!visits && !at.classes.intersects(state_.waiting.open())) return std::nullopt;
-  const auto is_startable = [&](GroupId id) {
-    const Group& group = state_.waiting.group(id);
-    return group.parked == Parked::no && state_.waiting.open().contains(group.job_class);
-  };
+  const bool any_startable = has_startable(queue);
+  if (!visits && !any_startable) return std::nullopt;
+  const auto is_startable = [&](GroupId id) { return state_.waiting.is_startable(state_.waiting.group(id)); };
   // Shortest first is for those who pass: whoever came first starts first if there is room.
   if (!at.heads_by_arrival.empty() && !past_first_.contains(queue)) {
     const auto& [key, first] = *at.heads_by_arrival.begin();
@@ -137,7 +153,7 @@ std::optional<Turn> Order::own_group(QueueIndex queue) {
   }
   auto next = at.heads.begin();
   // Where nobody may start, those that have been visited need no second look.
-  if (visits && !at.classes.intersects(state_.waiting.open())) {
+  if (visits && !any_startable) {
     if (const auto& last = visiting_.find(queue)->second) next = at.heads.upper_bound(*last);
   }
   for (; next != at.heads.end(); ++next) {
@@ -163,10 +179,12 @@ std::optional<Turn> Order::next() {
         break;
       }
       std::optional<QueueIndex> best;
+      const bool few_are_open = state_.waiting.open().count() <= kFewClasses;
       for (const QueueIndex child : state_.queues.at(at).children) {
-        // Most are not better, and to see that costs less than to see that they are open.
+        // Whichever costs less is asked first: where much is open, most are not better than the best so far.
+        if (few_are_open && !is_open(child)) continue;
         if (best && !comes_before(state_.queues, planned_, child, *best)) continue;
-        if (is_open(child)) best = child;
+        if (few_are_open || is_open(child)) best = child;
       }
       if (!best) return std::nullopt;
       at = *best;

@@ -64,7 +64,8 @@ class Order {
   std::optional<Turn> next();
 
  private:
-  bool is_open(QueueIndex queue) const;
+  bool is_open(QueueIndex queue);
+  bool has_startable(QueueIndex queue);
   std::optional<Turn> own_group(QueueIndex queue);
 
   State& state_;
@@ -73,6 +74,9 @@ class Order {
   std::map<QueueIndex, std::optional<HeadKey>> visiting_;
   std::map<QueueIndex, uint32_t> at_or_below_;
   std::map<QueueIndex, JobId> first_visited_;  // the last one that had its turn because it came first
+  // Groups that are open by themselves, at or below a queue; as of a version of them.
+  std::map<QueueIndex, uint32_t> singles_;
+  uint64_t singles_version_ = UINT64_MAX;
   std::set<QueueIndex> past_first_;  // the one that came first waits, so the shortest of the others are next
 };
 

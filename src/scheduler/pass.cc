@@ -30,6 +30,7 @@ void Pass::run() {
 // What is known from the walk before, less what room that has appeared since makes doubtful.
 void Pass::recall() {
   Waiting& waiting = state_.waiting;
+  std::vector<Offer> offers;
   if (state_.know_nothing) {
     state_.know_nothing = state_.was_promised = false;
     state_.full_beside_claims.clear();
@@ -42,7 +43,6 @@ void Pass::recall() {
     state_.capacity.forget_gains();
     std::sort(gained_.begin(), gained_.end());
     gained_.erase(std::unique(gained_.begin(), gained_.end()), gained_.end());
-    std::vector<Offer> offers;
     for (const NodeIndex node : gained_) offers.push_back(offer_of(state_.capacity, node));
     reopen(offers);
   }
@@ -50,9 +50,9 @@ void Pass::recall() {
   // Nobody will ask where nothing is open and nothing held back.
   if (waiting.held_back().empty() && waiting.open().empty()) return;
   const auto eased = promises_.recall_reservations(state_.reservations, waiting);
-  if (eased) return open_what_is_eased(*eased);
-  waiting.open_held_back();
-  retried_.clear();
+  if (!eased) return waiting.open_held_back();
+  for (const ShapeId id : reopened_) hold_back_what_is_promised(id, gained_);
+  retry_held_back(offers, *eased);
 }
 
 // What was found beside a claim is not known without it, nor beside another. What had no room at all has none
@@ -67,17 +67,48 @@ void Pass::forget_what_claims_kept() {
   waiting.open_held_back();
 }
 
-// Reservations are not what they were: who was held back and finds room where one stood is tried again.
-void Pass::open_what_is_eased(const std::vector<NodeIndex>& nodes) {
+// Who was held back is tried again where room has appeared, and where reservations stood that are not what
+// they were.
+void Pass::retry_held_back(const std::vector<Offer>& offers, const std::vector<NodeIndex>& eased) {
   Waiting& waiting = state_.waiting;
-  if (nodes.empty()) return;
-  if (!state_.policy.backfill) return waiting.open_held_back();
+  if (offers.empty() && eased.empty()) return;
+  if (!state_.policy.backfill && !eased.empty()) return waiting.open_held_back();
+  std::vector<NodeIndex> nodes = gained_;
+  nodes.insert(nodes.end(), eased.begin(), eased.end());
+  std::vector<Offer> eased_offers;
+  for (const NodeIndex node : eased) eased_offers.push_back(offer_of(state_.capacity, node));
   const BitSet& held_back = waiting.held_back();
   for (uint32_t id = held_back.next(0); id != BitSet::kNone; id = held_back.next(id + 1)) {
-    const ShapeRecord& record = waiting.shape(id);
     if (waiting.is_closed(id)) continue;
-    if (record.by_age.empty() || promises_.some_fit_on(record, record.held_from, nodes))
-      waiting.open_shape(id);
+    // Most of what was promised is not free yet, and then it is nothing to those that wait now.
+    if (has_room_again(id, eased_offers)) {
+      const auto least = waiting.least_held(id);
+      if (!least || promises_.fits_around(waiting.shape(id), least->first, least->duration, eased)) {
+        waiting.open_shape(id);
+        hold_back_what_is_promised(id, nodes);
+        continue;
+      }
+    }
+    if (!has_room_again(id, offers)) continue;
+    waiting.try_held_back(id);
+    hold_back_what_is_promised(id, gained_);
+    retried_.push_back(id);
+  }
+}
+
+// The shape has been opened for what it may find on the nodes, and finds nothing elsewhere: what it cannot
+// have there because it is promised needs no trial.
+void Pass::hold_back_what_is_promised(ShapeId id, const std::vector<NodeIndex>& nodes) {
+  Waiting& waiting = state_.waiting;
+  const ShapeRecord& record = waiting.shape(id);
+  if (!state_.policy.backfill || record.step != nullptr || !promises_.stand_on(nodes)) return;
+  std::vector<int64_t> durations;
+  for (const ClassId each : record.classes) durations.push_back(waiting.duration_class(each).duration);
+  std::sort(durations.begin(), durations.end());
+  for (const int64_t duration : durations) {
+    if (promises_.fits_around(record, kBehindAll, duration, nodes)) continue;
+    waiting.close_longer(id, duration, promises_.keeps_out_behind(record, kBehindAll, duration));
+    return;
   }
 }
 
@@ -91,20 +122,18 @@ void Pass::reopen(const std::vector<Offer>& offers) {
     waiting.open_shape(id);
     reopened_.push_back(id);
   }
-  const BitSet& held_back = waiting.held_back();
-  for (uint32_t id = held_back.next(0); id != BitSet::kNone; id = held_back.next(id + 1)) {
-    if (waiting.is_closed(id) || !has_room_again(id, offers)) continue;
-    waiting.try_held_back(id);
-    retried_.push_back(id);
-  }
 }
 
 bool Pass::has_room_again(ShapeId id, const std::vector<Offer>& offers) const {
+  const Gate& gate = state_.waiting.gate(id);
+  const auto first =
+      std::find_if(offers.begin(), offers.end(), [&](const Offer& offer) { return offer.passes(gate); });
+  if (first == offers.end()) return false;
   const ShapeRecord& record = state_.waiting.shape(id);
   const View view(state_.capacity);
   const Layers layers{&view};
-  const bool on_one = std::any_of(offers.begin(), offers.end(), [&](const Offer& offer) {
-    return offer.passes(state_.waiting.gate(id)) &&
+  const bool on_one = std::any_of(first, offers.end(), [&](const Offer& offer) {
+    return offer.passes(gate) &&
            std::any_of(record.choices.begin(), record.choices.end(), [&](const TypeChoice& choice) {
              return fits_on_node(record.shape, choice, offer.node, layers);
            });
@@ -253,11 +282,12 @@ bool Pass::try_next(GroupId id, const Job& job) {
         return false;
       case Outcome::kept_out:
         // Only what does not fit may take from others; what fits but for a reservation waits for its turn.
-        if (waiting.shape(shape).step != nullptr ||
-            !promises_.all_are_kept_out(waiting.shape(shape), duration)) {
+        if (waiting.shape(shape).step != nullptr) {
           park(id, Parked::kept_out, kRootQueue);
         } else {
-          waiting.close_longer(shape, duration);
+          const AgeKey mine{state_.aged(job), job.id, id};
+          waiting.close_longer(shape, duration,
+                               promises_.keeps_out_behind(waiting.shape(shape), mine, duration));
         }
         return false;
       case Outcome::bound:

@@ -36,9 +36,10 @@ class Pass {
 
   void recall();
   void reopen(const std::vector<Offer>& offers);
+  void retry_held_back(const std::vector<Offer>& offers, const std::vector<NodeIndex>& eased);
+  void hold_back_what_is_promised(ShapeId id, const std::vector<NodeIndex>& nodes);
   bool has_room_again(ShapeId id, const std::vector<Offer>& offers) const;
   void forget_what_claims_kept();
-  void open_what_is_eased(const std::vector<NodeIndex>& nodes);
   void close_what_is_full();
   void serve_claims();
   void find_takers(Order& order);

@@ -85,13 +85,8 @@ class Room {
 
   // As the walk does: without backfill nobody passes a waiting job that could use the same kind of GPU.
   bool is_kept_out_by(const Reservation& reservation, Time end) const {
-    const auto choices = choices_for(shape_, state_.capacity);
-    const bool same_type = shape_.gpu_count == 0
-                               ? reservation.type == kNoType
-                               : std::any_of(choices.begin(), choices.end(), [&](const TypeChoice& choice) {
-                                   return choice.type == reservation.type;
-                                 });
-    if (!state_.policy.backfill && same_type) return true;
+    const ShapeRecord& record = state_.waiting.shape(state_.waiting.group(job_.group).key.shape);
+    if (!state_.policy.backfill && wants_type(record, reservation.type)) return true;
     return end > reservation.start && !fits({&promises_.now(), &reservation.after});
   }
 
@@ -234,7 +229,8 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
   const Claim* claim = state.claim_of(job.id);
   if (claim == nullptr) return false;
   std::set<JobId> victims;
-  if (job_fits(state, job, {&promises.now()})) {
+  const bool is_first = state.claims.front().beneficiary == job.id;
+  if (!is_first && job_fits(state, job, {&promises.now()})) {
     // It would fit already, but on room that is kept for those who were promised theirs before.
     proof.kind = ProofKind::reserved;
     for (const Claim& other : state.claims) {
@@ -244,6 +240,7 @@ bool prove_claim(const State& state, const Promises& promises, const Job& job, P
     add_blockers(proof, victims);
     return true;
   }
+  // The first one may fit too, and wait for those who have to go for a bound of its queue.
   proof.kind = ProofKind::busy;
   for (const TaskKey& victim : claim->victims) {
     if (state.leaving.contains(victim)) victims.insert(victim.job);

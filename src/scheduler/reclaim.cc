@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "scheduler/task_step.h"
+#include "scheduler/victims.h"
 
 namespace tranche::scheduler {
 namespace {
@@ -37,22 +38,6 @@ std::optional<Sides> sides_of(const State& state, QueueIndex claimant, QueueInde
 }
 
 enum class Taking : uint8_t { reclaim, preempt };
-
-// A whole job; or of an elastic one a task that it can live without, and after all of those the rest of it.
-struct Victim {
-  const Job* job = nullptr;
-  std::vector<TaskKey> tasks;
-  bool is_surplus = false;
-  uint32_t nth = 0;  // of the job's, in the order in which they may be taken
-  MilliGpu charge;
-  HostAmount host;
-  QueueIndex own_side = kRootQueue;  // `a` of the header
-  QueueIndex side = kRootQueue;      // `b` of it
-  bool by_quota = false;             // a reclaim of quota took it
-  // For a claim without GPUs, those without GPUs first; furthest over its share first, then low priority,
-  // then the shortest time lost.
-  std::tuple<bool, int64_t, int32_t, int64_t, JobId> rank;
-};
 
 class VictimSearch {
  public:
@@ -158,24 +143,6 @@ class VictimSearch {
     for_each_holding(victim, [&](const Holding& holding) {
       victim.charge += holding.charge();
       victim.host += holding.host();
-    });
-  }
-
-  // Whatever comes before it of the same job has been taken.
-  static bool is_next(const Victim& victim, const std::vector<Victim>& taken) {
-    const auto before = std::count_if(taken.begin(), taken.end(),
-                                      [&](const Victim& other) { return other.job == victim.job; });
-    return before == std::ptrdiff_t{victim.nth};
-  }
-  // Nothing of the same job that came after it is taken.
-  static bool is_last(const Victim& victim, const std::vector<Victim>& taken) {
-    return std::none_of(taken.begin(), taken.end(), [&](const Victim& other) {
-      return other.job == victim.job && other.nth > victim.nth;
-    });
-  }
-  static bool is_among(const Victim& victim, const std::vector<Victim>& taken) {
-    return std::any_of(taken.rbegin(), taken.rend(), [&](const Victim& other) {
-      return other.job == victim.job && other.nth == victim.nth;
     });
   }
 
@@ -323,19 +290,19 @@ class VictimSearch {
       return std::tie(a.job->spec->priority, a.rank) < std::tie(b.job->spec->priority, b.rank);
     });
     if (candidates.size() > kStepVictimsMost) candidates.resize(kStepVictimsMost);
-    std::vector<Victim> chosen;
+    Chosen chosen;
     View room(&base_);
     bool enough = false;
     for (bool again = true; again && !enough;) {
       again = false;
       for (auto next = candidates.begin(); next != candidates.end() && !enough;) {
-        if (!is_next(*next, chosen) || !may_take(*next)) {
+        if (!chosen.is_next(*next) || !may_take(*next)) {
           ++next;
           continue;
         }
         again = true;
         take_again(*next, room);
-        chosen.push_back(*next);
+        chosen.add(*next);
         next = candidates.erase(next);
         enough = keeps_bounds() && place(room).has_value();
       }
@@ -493,27 +460,29 @@ class VictimSearch {
     }
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
-    std::vector<Victim> taken;
+    Chosen taken;
+    size_t wanted = 0;  // of them, for as many tasks as there may be
     // One that may not be taken yet may be once others have gone.
     for (bool again = true; again && host.tasks < shape_.tasks_min;) {
       again = false;
       for (auto next = candidates.begin(); next != candidates.end() && host.tasks < shape_.tasks_min;) {
-        if (!is_next(*next, taken) || !may_take(*next)) {
+        if (!taken.is_next(*next) || !may_take(*next)) {
           ++next;
           continue;
         }
         again = true;
         give_on(view, node, *next);
         book(*next);
-        taken.push_back(*next);
+        taken.add(*next);
         next = candidates.erase(next);
         const uint32_t fitting = count_on_node(shape_, *choice_, node, layers, shape_.tasks_min);
         if (fitting <= host.tasks) continue;
         host.tasks = fitting;
-        host.victims = taken;
+        wanted = taken.size();
       }
     }
-    for (const Victim& victim : taken) unbook(victim);
+    for (const Victim& victim : taken.all()) unbook(victim);
+    host.victims.assign(taken.all().begin(), taken.all().begin() + static_cast<std::ptrdiff_t>(wanted));
     spare(host, node);
     for (const Victim& victim : host.victims) host.cost += victim.charge.count();
     return host;
@@ -523,11 +492,16 @@ class VictimSearch {
   void spare(Host& host, NodeIndex node) {
     View view(&base_);
     const Layers layers{&view};
-    for (const Victim& victim : host.victims) give_on(view, node, victim);
-    for (size_t i = host.victims.size(); i-- > 0;) {
-      if (!is_last(host.victims[i], host.victims)) continue;
+    Chosen kept;
+    for (const Victim& victim : host.victims) {
+      give_on(view, node, victim);
+      kept.add(victim);
+    }
+    for (size_t i = kept.size(); i-- > 0;) {
+      if (!kept.is_last(host.victims[i])) continue;
       take_on(view, node, host.victims[i]);
       if (count_on_node(shape_, *choice_, node, layers, host.tasks) == host.tasks) {
+        kept.erase(i);
         host.victims.erase(host.victims.begin() + static_cast<std::ptrdiff_t>(i));
       } else {
         give_on(view, node, host.victims[i]);
@@ -558,20 +532,26 @@ class VictimSearch {
   // Takes from the hosts in turn until the gang fits, then each victim that turns out not to be needed is
   // left alone: removing any one of the rest would leave the job without a place (property P19).
   std::optional<Eviction> take_from(std::vector<Host>& hosts) {
-    std::vector<Victim> chosen;
+    Chosen chosen;
     View room(&base_);
     room.keep_buckets();
     uint64_t hosted = 0;
     bool enough = false;
     relieve_bounds(chosen, room);
-    const bool is_relieved = !chosen.empty();
+    bool as_found = chosen.empty();  // every host has what was worked out for it, and nobody else is taken
     for (Host& host : hosts) {
-      for (Victim& victim : host.victims) {
-        if (is_among(victim, chosen) || !is_next(victim, chosen) || !may_take(victim)) continue;
-        for_each_holding(victim, [&](const Holding& h) { room.give(h.footprint()); });
-        book(victim);
-        chosen.push_back(victim);
-      }
+      room.give_all([&](auto give) {
+        for (Victim& victim : host.victims) {
+          if (!chosen.is_next(victim) || !may_take(victim)) {
+            as_found = false;
+            continue;
+          }
+          as_found = as_found && stands_on(victim, host.node);
+          for_each_holding(victim, [&](const Holding& h) { give(h.footprint()); });
+          book(victim);
+          chosen.add(victim);
+        }
+      });
       const Layers layers{&room};
       hosted += count_on_node(shape_, *choice_, host.node, layers, shape_.tasks_min);
       if (hosted < shape_.tasks_min) continue;
@@ -585,10 +565,8 @@ class VictimSearch {
     // One task, for which nothing but what these victims hold on one node is room: host_of() has spared there
     // already whom it could.
     const bool all_needed =
-        shape_.tasks_min == 1 && !is_relieved && hosts.front().victims.size() == chosen.size() &&
-        std::all_of(chosen.begin(), chosen.end(),
-                    [&](const Victim& victim) { return stands_on(victim, hosts.front().node); });
-    if (!all_needed) spare_unneeded(chosen, room);
+        shape_.tasks_min == 1 && as_found && hosts.front().victims.size() == chosen.size();
+    if (!all_needed) spare_unneeded(chosen, room, as_found);
     return concluded(chosen, room);
   }
 
@@ -599,7 +577,7 @@ class VictimSearch {
     return all;
   }
 
-  std::optional<Eviction> concluded(const std::vector<Victim>& chosen, const View& room) {
+  std::optional<Eviction> concluded(const Chosen& chosen, const View& room) {
     if (chosen.empty()) {
       // A step may find a place beside a victim that it did not find before, since where it looks first hangs
       // on what was looked at. A plan for which nobody goes is no claim: nothing would stand for it after
@@ -607,16 +585,16 @@ class VictimSearch {
       removed_.clear();
       return std::nullopt;
     }
-    if (taking_ == Taking::reclaim) assert_progress(chosen);
+    if (taking_ == Taking::reclaim) assert_progress(chosen.all());
     auto plan = place(room);
     removed_.clear();
     TRANCHE_ASSERT(plan.has_value());
-    return eviction(chosen, std::move(*plan));
+    return eviction(chosen.all(), std::move(*plan));
   }
 
   // Room alone is not enough where a bound of a queue would be passed: then those of that queue have to go,
   // the best taken first, wherever they are.
-  void relieve_bounds(std::vector<Victim>& chosen, View& room) {
+  void relieve_bounds(Chosen& chosen, View& room) {
     if (keeps_bounds()) return;
     std::vector<Victim> candidates;
     for (const QueueIndex at : state_.queues.path_to_root(key_.queue)) {
@@ -627,10 +605,10 @@ class VictimSearch {
                      [](const Victim& a, const Victim& b) { return a.rank < b.rank; });
     for (Victim& victim : candidates) {
       if (keeps_bounds()) return;
-      if (is_among(victim, chosen) || !is_next(victim, chosen) || !may_take(victim)) continue;
+      if (!chosen.is_next(victim) || !may_take(victim)) continue;
       for_each_holding(victim, [&](const Holding& h) { room.give(h.footprint()); });
       book(victim);
-      chosen.push_back(victim);
+      chosen.add(victim);
     }
   }
 
@@ -654,19 +632,19 @@ class VictimSearch {
   }
 
   // Asks the placement itself.
-  void spare_by_placing(std::vector<Victim>& chosen, View& room) {
+  void spare_by_placing(Chosen& chosen, View& room) {
     for (size_t i = chosen.size(); i-- > 0;) {
-      if (!is_last(chosen[i], chosen)) continue;
-      put_back(chosen[i], room);
+      if (!chosen.is_last(chosen.at(i))) continue;
+      put_back(chosen.at(i), room);
       if (keeps_bounds() && place(room)) {
-        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
+        chosen.erase(i);
       } else {
-        take_again(chosen[i], room);
+        take_again(chosen.at(i), room);
       }
     }
   }
 
-  void spare_unneeded(std::vector<Victim>& chosen, View& room) {
+  void spare_unneeded(Chosen& chosen, View& room, bool as_found = false) {
     if (is_step()) return spare_by_placing(chosen, room);
     // Room on all nodes together; put back one by one, only the victim's nodes are counted again.
     const Layers layers{&room};
@@ -693,12 +671,14 @@ class VictimSearch {
       }
     }
     fitting += elsewhere;
+    // Nothing to spare: without any one of them its host has room for a task less.
+    if (as_found && fitting == shape_.tasks_min) return;
     for (size_t i = chosen.size(); i-- > 0;) {
-      if (!is_last(chosen[i], chosen)) continue;
-      put_back(chosen[i], room);
+      if (!chosen.is_last(chosen.at(i))) continue;
+      put_back(chosen.at(i), room);
       uint64_t now = fitting;
       std::vector<std::pair<NodeIndex, uint32_t>> changed;
-      for_each_holding(chosen[i], [&](const Holding& h) {
+      for_each_holding(chosen.at(i), [&](const Holding& h) {
         const NodeIndex node = *state_.capacity.index_of(h.node);
         const uint32_t before = counts[node];
         const uint32_t after = count(node);
@@ -709,9 +689,9 @@ class VictimSearch {
       });
       if (now >= shape_.tasks_min && keeps_bounds()) {
         fitting = now;
-        chosen.erase(chosen.begin() + static_cast<std::ptrdiff_t>(i));
+        chosen.erase(i);
       } else {
-        take_again(chosen[i], room);
+        take_again(chosen.at(i), room);
         for (const auto& [node, before] : changed) counts[node] = before;
       }
     }

@@ -24,7 +24,7 @@
 namespace tranche::scheduler {
 
 // Stands in every journal row: recomputing decisions of the same version must give them bit for bit.
-inline constexpr uint32_t kVersion = 5;
+inline constexpr uint32_t kVersion = 6;
 
 // A job that has not reached a final state, as others may see it.
 struct JobView {

@@ -2,8 +2,6 @@
 // processors, strategies, delays and graces, parts of jobs, elastic jobs, topology, moves.
 #include <gtest/gtest.h>
 
-#include <tuple>
-
 #include "scheduler/fairness.h"
 #include "scheduler/test_world.h"
 
@@ -457,17 +455,17 @@ TEST(ShortestFirst, TheFirstOfTheQueueTakesFirst) {
     spec.queue = "default/all";
     return submit(world, spec, id);
   };
-  // What is expected of the two.
-  for (const auto& [user, id, minutes] : {std::tuple("slow", 1, 50), std::tuple("quick", 2, 1)}) {
-    const JobId job = submit_for(user, static_cast<uint64_t>(id));
+  // What each user's jobs have taken so far.
+  for (uint64_t id = 1; id <= 4; ++id) {
+    const JobId job = submit_for(id <= 2 ? "slow" : "quick", id);
     world.run(job);
-    world.tick_at(world.now() + minutes * kMinute);
+    world.tick_at(world.now() + (id <= 2 ? 50 : 1) * kMinute);
     world.finish(job);
   }
   JobSpec other = spec_of({.user = "bob", .queue = "bio"});
-  for (const uint64_t id : {3u, 4u}) world.run(submit(world, other, id));
-  const JobId slow = submit_for("slow", 5);
-  const JobId quick = submit_for("quick", 6);
+  for (const uint64_t id : {5u, 6u}) world.run(submit(world, other, id));
+  const JobId slow = submit_for("slow", 7);
+  const JobId quick = submit_for("quick", 8);
   EXPECT_FALSE(world.started(slow) || world.started(quick));
   Scheduler restarted;
   for (const auto& [event, decisions] : world.log) restarted.restore(event, decisions);

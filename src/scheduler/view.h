@@ -94,6 +94,18 @@ class View {
     rooms_[slot].give(footprint);
     if (keeps_buckets_) sort_in(slot);
   }
+  // Many at once: each node is sorted into its bucket once. `visit(give)` calls give() with each of them.
+  template <class VisitAll>
+  void give_all(VisitAll visit) {
+    BitSet given;
+    visit([&](const Footprint& footprint) {
+      const size_t slot = slot_for(*base_->index_of(footprint.node));
+      rooms_[slot].give(footprint);
+      given.insert(static_cast<uint32_t>(slot));
+    });
+    if (!keeps_buckets_) return;
+    for (uint32_t slot = given.next(0); slot != BitSet::kNone; slot = given.next(slot + 1)) sort_in(slot);
+  }
 
  private:
   static constexpr size_t kNoSlot = SIZE_MAX;

@@ -151,7 +151,6 @@ void Waiting::lay_aside(ShapeId id) {
   live_shapes_.erase(id);
   closed_.erase(id);
   held_back_.erase(id);
-  shapes_[id].held_from = INT64_MAX;
   laid_aside_.push_back(id);
   const size_t most = std::max(kShapesLaidAside, kScoresLaidAside / std::max<size_t>(nodes_, 1));
   if (laid_aside_.size() <= most) return;
@@ -185,9 +184,15 @@ ClassId Waiting::class_for(ShapeId shape, int64_t duration) {
     id = free_classes_.back();
     free_classes_.pop_back();
   }
-  classes_[id] = {shape, duration, 0};
+  DurationClass made{.shape = shape, .duration = duration};
+  // What keeps out those that are shorter keeps it out as well.
+  for (const ClassId other : shapes_[shape].classes) {
+    if (classes_[other].duration <= duration && !open_.contains(other))
+      made.held_behind = std::min(made.held_behind, classes_[other].held_behind);
+  }
+  classes_[id] = made;
   shapes_[shape].classes.push_back(id);
-  if (!closed_.contains(shape) && duration < shapes_[shape].held_from) open_.insert(id);
+  if (!closed_.contains(shape) && !made.is_held()) open_.insert(id);
   return id;
 }
 
@@ -246,6 +251,8 @@ void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {
     parked_.erase(parking(group, id));
   }
   if (waits_for_room(group)) remove_age(group.key.shape, group.age);
+  group.jobs = JobLine{};
+  refresh_single(id);
   group_index_.erase(group.key);
   ShapeRecord& shape = shapes_[group.key.shape];
   if (--classes_[group.job_class].groups == 0) {
@@ -254,7 +261,6 @@ void Waiting::retire(Group& group, GroupId id, QueueTree& queues) {
     free_classes_.push_back(group.job_class);
   }
   if (--shape.groups == 0) lay_aside(group.key.shape);
-  group.jobs = JobLine{};
   free_groups_.push_back(id);
   --groups_in_use_;
 }
@@ -266,14 +272,11 @@ void Waiting::set_age(Group& group, const AgeKey& age) {
     add_age(group.key.shape, age);
   }
   group.age = age;
+  refresh_single(std::get<GroupId>(age));
 }
 
 void Waiting::add_age(ShapeId shape, const AgeKey& age) {
-  if (!shapes_[shape].by_age.insert(age).second) return;
-  touch(shape);
-  // What holds back those that came later may not hold back this one.
-  if (held_back_.contains(shape) && !closed_.contains(shape) && age < shapes_[shape].held_age)
-    open_shape(shape);
+  if (shapes_[shape].by_age.insert(age).second) touch(shape);
 }
 
 void Waiting::remove_age(ShapeId shape, const AgeKey& age) {
@@ -306,6 +309,7 @@ void Waiting::park(GroupId id, Parked why, QueueIndex bound, QueueTree& queues) 
   queues.hide_class(group.key.queue, group.job_class);
   if (!waits_for_room(group)) remove_age(group.key.shape, group.age);
   parked_.insert(parking(group, id));
+  refresh_single(id);
 }
 
 std::tuple<Parked, uint64_t, GroupId> Waiting::parking(const Group& group, GroupId id) {
@@ -321,6 +325,40 @@ void Waiting::unpark(GroupId id, QueueTree& queues) {
   group.parked = Parked::no;
   queues.show_class(group.key.queue, group.job_class);
   add_age(group.key.shape, group.age);
+  refresh_single(id);
+}
+
+// What holds back those that came later does not hold back this one.
+bool Waiting::is_to_be_single(const Group& group) const {
+  if (group.jobs.empty() || group.parked != Parked::no || closed_.contains(group.key.shape)) return false;
+  const DurationClass& job_class = classes_[group.job_class];
+  return job_class.is_held() && group.age <= job_class.held_behind && !open_.contains(group.job_class);
+}
+
+void Waiting::refresh_single(GroupId id) {
+  Group& group = groups_[id - 1];
+  const bool is_single = is_to_be_single(group);
+  if (group.is_single == is_single) return;
+  group.is_single = is_single;
+  ++singles_version_;
+  if (is_single) singles_.push_back(id);
+  if (!is_single) std::erase(singles_, id);
+}
+
+void Waiting::refresh_singles(ShapeId id) {
+  const std::vector<GroupId> before = singles_;
+  for (const GroupId single : before) {
+    if (group(single).key.shape == id) refresh_single(single);
+  }
+  if (closed_.contains(id) || !held_back_.contains(id)) return;
+  AgeKey last{INT64_MIN, JobId(), 0};
+  for (const ClassId job_class : shapes_[id].classes) {
+    if (classes_[job_class].is_held()) last = std::max(last, classes_[job_class].held_behind);
+  }
+  for (const AgeKey& age : shapes_[id].by_age) {
+    if (last < age) return;
+    refresh_single(std::get<GroupId>(age));
+  }
 }
 
 void Waiting::unpark_where(Parked why, uint64_t where, QueueTree& queues) {
@@ -354,39 +392,66 @@ void Waiting::open_all() {
 void Waiting::close_shape(ShapeId id) {
   for (const ClassId job_class : shapes_[id].classes) open_.erase(job_class);
   closed_.insert(id);
+  refresh_singles(id);
 }
 
-void Waiting::close_longer(ShapeId id, int64_t duration) {
-  ShapeRecord& record = shapes_[id];
-  record.held_from = std::min(record.held_from, duration);
-  const AgeKey& first = *record.by_age.begin();
-  record.held_age = held_back_.contains(id) ? std::max(record.held_age, first) : first;
+void Waiting::close_longer(ShapeId id, int64_t duration, const AgeKey& behind) {
+  for (const ClassId each : shapes_[id].classes) {
+    DurationClass& job_class = classes_[each];
+    if (job_class.duration < duration) continue;
+    job_class.held_behind = std::min(job_class.held_behind, behind);
+    open_.erase(each);
+  }
   held_back_.insert(id);
-  hold_back_again(id);
+  refresh_singles(id);
+}
+
+std::optional<Waiting::Held> Waiting::least_held(ShapeId id) const {
+  AgeKey behind = kBehindAll;
+  int64_t duration = INT64_MAX;
+  for (const ClassId each : shapes_[id].classes) {
+    if (!classes_[each].is_held()) continue;
+    behind = std::min(behind, classes_[each].held_behind);
+    duration = std::min(duration, classes_[each].duration);
+  }
+  const auto first = shapes_[id].by_age.upper_bound(behind);
+  if (first == shapes_[id].by_age.end()) return std::nullopt;
+  return Held{*first, duration};
 }
 
 void Waiting::try_held_back(ShapeId id) {
-  for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
+  for (const ClassId each : shapes_[id].classes) {
+    classes_[each].held_before = std::exchange(classes_[each].held_behind, kBehindAll);
+    open_.insert(each);
+  }
+  refresh_singles(id);
 }
 
 void Waiting::hold_back_again(ShapeId id) {
-  for (const ClassId job_class : shapes_[id].classes) {
-    if (classes_[job_class].duration >= shapes_[id].held_from) open_.erase(job_class);
+  for (const ClassId each : shapes_[id].classes) {
+    DurationClass& job_class = classes_[each];
+    job_class.held_behind = std::min(job_class.held_behind, job_class.held_before);
+    if (job_class.is_held()) open_.erase(each);
   }
+  refresh_singles(id);
 }
 
 void Waiting::open_shape(ShapeId id) {
   closed_.erase(id);
   held_back_.erase(id);
-  shapes_[id].held_from = INT64_MAX;
-  for (const ClassId job_class : shapes_[id].classes) open_.insert(job_class);
+  for (const ClassId each : shapes_[id].classes) {
+    classes_[each].held_behind = classes_[each].held_before = kBehindAll;
+    open_.insert(each);
+  }
+  refresh_singles(id);
 }
 
 void Waiting::open_held_back() {
   for (uint32_t id = held_back_.next(0); id != BitSet::kNone; id = held_back_.next(id + 1)) {
     if (!closed_.contains(id)) open_shape(id);
     held_back_.erase(id);
-    shapes_[id].held_from = INT64_MAX;
+    for (const ClassId each : shapes_[id].classes)
+      classes_[each].held_behind = classes_[each].held_before = kBehindAll;
   }
 }
 

@@ -4,14 +4,16 @@
 // share what is known about the shape: where it may go, and whether there is room for it. A *class* is a
 // shape together with how long it may hold what it gets, which decides whether it may pass a reservation.
 // A class is open as long as one of its jobs might start; it is closed when that was tried in vain, and
-// opened again when room of its kind appears. A single group is parked when a bound of its queue or its array
-// keeps it, until that bound moves.
+// opened again when room of its kind appears. What a reservation keeps out is closed from an age on: the few
+// groups that have come further than whoever it is for stay open, each by itself. A single group is parked
+// when a bound of its queue or its array keeps it, until that bound moves.
 //
 // What is open or parked is knowledge, not state: a closed class is one whose trial would fail. With all of
 // them open, as after a restart, the decisions are the same.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -65,6 +67,10 @@ HeadKey head_key(const GroupKey& key, JobId job);
 
 // Where a group stands among those of its shape: State::aged of its first job, that job, itself.
 using AgeKey = std::tuple<int64_t, JobId, GroupId>;
+// Behind everybody.
+inline constexpr AgeKey kBehindAll{std::numeric_limits<int64_t>::max(),
+                                   JobId(std::numeric_limits<uint64_t>::max()),
+                                   std::numeric_limits<GroupId>::max()};
 
 enum class Parked : uint8_t { no, bound, array, claimed, kept_out };
 
@@ -75,6 +81,7 @@ struct Group {
   Parked parked = Parked::no;
   QueueIndex parked_at = kRootQueue;  // whose bound it is
   AgeKey age;                         // as it stands in ShapeRecord::by_age
+  bool is_single = false;             // open although its class is not
 };
 
 // The least that a node must have for one task of a shape, in a few words that are looked at often.
@@ -117,14 +124,15 @@ struct ShapeRecord {
   // Groups that wait for room, the one that has waited longest first (backfill.h): those that are not parked,
   // or parked because they found none. Who was tried hangs on what is known, and who waits for room does not.
   std::set<AgeKey> by_age;
-  int64_t held_from = INT64_MAX;  // a reservation has closed the classes that hold what they get so long
-  AgeKey held_age;                // of those that have come further than this, nothing is known
 };
 
 struct DurationClass {
   ShapeId shape = 0;
   int64_t duration = 0;  // time limit and grace
   uint32_t groups = 0;
+  AgeKey held_behind = kBehindAll;  // a reservation keeps out the groups that come after this
+  AgeKey held_before = kBehindAll;  // the same before it was tried again
+  bool is_held() const { return held_behind < kBehindAll; }
 };
 
 class Waiting {
@@ -139,6 +147,12 @@ class Waiting {
   const std::vector<Group>& groups() const { return groups_; }
   const BitSet& live_shapes() const { return live_shapes_; }
   const BitSet& open() const { return open_; }
+  // Groups that are open although their class is not; the version rises with every change of them.
+  const std::vector<GroupId>& singles() const { return singles_; }
+  uint64_t singles_version() const { return singles_version_; }
+  bool is_startable(const Group& group) const {
+    return group.parked == Parked::no && (group.is_single || open_.contains(group.job_class));
+  }
 
   // The record of a shape that belongs to one job.
   void set_step(ShapeId id, std::shared_ptr<const TaskStep> step);
@@ -169,12 +183,18 @@ class Waiting {
   // What is known about room.
   void open_all();
   void close_shape(ShapeId id);
-  // The jobs of the shape that hold what they get for `duration` or longer; all that are there now.
-  void close_longer(ShapeId id, int64_t duration);
+  // The groups of the shape that hold what they get for `duration` or longer and come after `behind`.
+  void close_longer(ShapeId id, int64_t duration, const AgeKey& behind);
+  // Of the groups that a reservation keeps out, the one that has come furthest, and the shortest duration.
+  struct Held {
+    AgeKey first;
+    int64_t duration = 0;
+  };
+  std::optional<Held> least_held(ShapeId id) const;
   bool is_closed(ShapeId id) const { return closed_.contains(id); }
   const BitSet& closed() const { return closed_; }
   void open_shape(ShapeId id);
-  // Opens all classes of a shape whose longer ones a reservation has closed, until it is held back again.
+  // Opens all classes of a shape that a reservation has closed, until it is held back again as it was before.
   void try_held_back(ShapeId id);
   void hold_back_again(ShapeId id);
   // Opens what a reservation alone had closed.
@@ -212,6 +232,9 @@ class Waiting {
   void add_age(ShapeId shape, const AgeKey& age);
   void remove_age(ShapeId shape, const AgeKey& age);
   void touch(ShapeId shape);
+  bool is_to_be_single(const Group& group) const;
+  void refresh_single(GroupId id);
+  void refresh_singles(ShapeId id);
   ClassId class_for(ShapeId shape, int64_t duration);
   static std::tuple<Parked, uint64_t, GroupId> parking(const Group& group, GroupId id);
   void unpark(GroupId id, QueueTree& queues);
@@ -236,6 +259,8 @@ class Waiting {
   BitSet open_;       // classes
   BitSet closed_;     // shapes without room
   BitSet held_back_;  // shapes some of whose classes a reservation closed
+  std::vector<GroupId> singles_;
+  uint64_t singles_version_ = 0;
   AgeKey watched_to_{INT64_MIN, JobId(), 0};
   std::vector<ShapeId> shapes_touched_;
   std::set<std::tuple<Parked, uint64_t, GroupId>> parked_;  // why, by which queue or array

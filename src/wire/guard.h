@@ -31,6 +31,9 @@
 // one, written into the file by tranche-guard-fit.
 #define TRANCHE_GUARD_SOCKET_MARK "tranche-guard-socket:"
 enum { TRANCHE_GUARD_SOCKET_ROOM = 108 };  // bytes of a socket's path, its end included
+// After the socket's path: a file of the task's shepherd with a tranche_guard_gpu for each GPU, so that a
+// process that starts while the arbiter is away knows its limits, though it may take nothing.
+#define TRANCHE_GUARD_LIMITS_SUFFIX ".limits"
 
 enum {
   TRANCHE_GUARD_VERSION = 1,

@@ -103,7 +103,7 @@ while not os.path.exists(sys.argv[1] + ".done"):
         job = self.server.wait_state(owner, "starting")
         self.assertIn(f"job {lender} of alice gives back", job["reason"])
         why, _ = self.server.tranche("alice", "why", str(owner))
-        self.assertIn("that it borrows", why)
+        self.assertRegex(why, r"that it borrows \(that job is stopped in \w+ otherwise\)")
         shown = self.server.job(lender)
         self.assertIn("it has to give them back", shown["reason"])
         share = shown["shares"][0]
@@ -120,14 +120,33 @@ while not os.path.exists(sys.argv[1] + ".done"):
             self.assertEqual(file.read(), "2", "the borrower is denied first")
         self.assertEqual(self.server.job(lender)["state"], "running", "it gave back in time")
 
+    def test_a_new_arbiter_opens_no_start_before_it_knows_what_is_lent(self):
+        self.configure(recall_grace="10m")
+        lender, word = self.borrower("burst-c")
+        owner = self.submit("alice", ["--gpu-mem", "60G"], ["python3", "-c", OWNER])
+        wait_until(lambda: os.path.exists(word + ".told"), 20, "the borrower is told by a signal")
+        self.server.wait_state(owner, "starting")
+        with open("/run/tranche-up/arbiter.pid", encoding="ascii") as file:
+            os.kill(int(file.read()), 9)
+        self.server.up()
+        wait_until(lambda: [share["owed_mib"] for share in self.server.job(lender).get("shares", [])] not in ([], [0]), 20,
+                   "the new arbiter says what is owed")
+        self.assertEqual(self.server.job(owner)["state"], "starting", "its guarantee is not free")
+        open(word + ".go", "w", encoding="ascii").close()
+        done = self.server.wait(owner)[0]
+        self.assertEqual(json.loads(self.log(done).splitlines()[-1])["result"], 0)
+        self.assertEqual(self.server.job(lender)["state"], "running")
+
     def test_a_borrower_that_keeps_it_is_stopped_after_the_grace_and_waits_again(self):
         self.configure(recall_grace="1s")
         lender, _ = self.borrower("burst-b")
         owner = self.submit("alice", ["--gpu-mem", "60G"], ["python3", "-c", OWNER])
         done = self.server.wait(owner)[0]
         self.assertEqual(json.loads(self.log(done).splitlines()[-1])["result"], 0)
-        history = [entry["reason"] for entry in self.server.job(lender)["history"]]
-        self.assertTrue(any("did not give back" in reason for reason in history), history)
+        history = [(entry["state"], entry["reason"]) for entry in self.server.job(lender)["history"]]
+        self.assertEqual([state for state, reason in history if "did not give back" in reason], ["stopping", "pending"],
+                         history)
+        self.assertFalse([reason for _, reason in history if "was asked for" in reason], history)
         self.assertEqual(self.server.job(lender)["attempt"], 2)
 
 

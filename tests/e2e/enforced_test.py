@@ -1,7 +1,6 @@
 """Driver 615: the driver itself holds each task's cgroup to its part, whatever its programs do, and the tier says so."""
 
 import contextlib
-import ctypes
 import glob
 import json
 import os
@@ -9,6 +8,7 @@ import re
 import signal
 
 import scenario
+import driver_limits  # noqa: I001  scenario names the folder
 from server import BIN, wait_until
 from shares_test import CUDA, MIB
 
@@ -101,37 +101,14 @@ print(json.dumps([cuda.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(
     def test_limits_go_before_their_cgroups(self):
         for _ in range(3):
             self.python_json("alice", ["--gpu-mem", "1G"], CUDA + "gpu = Gpu(); print('{}')")
-        with open("/proc/self/mounts", encoding="utf-8") as mounts:
-            mount = next(line.split()[1] for line in mounts if " cgroup2 " in line)
         orphan = self.hold("alice", ["--gpu-mem", "1G"], size=204)
         with open(f"/proc/{self.server.job(orphan)['tasks'][0]['pid']}/stat", encoding="ascii") as stat:
             os.kill(int(stat.read().rsplit(")", 1)[1].split()[1]), signal.SIGKILL)  # its shepherd
         self.end(orphan)
-        leaves = f"{mount}/{self.server.cgroup_root}/u*/j{orphan}"
+        leaves = f"{driver_limits.unified_mount()}/{self.server.cgroup_root}/u*/j{orphan}"
         wait_until(lambda: not glob.glob(leaves), 10, "the launcher has removed what the shepherd left")
-        # The driver keeps 256 limits: all of them are free again.
-        nvml = ctypes.CDLL(self.server.library_dir + "/libnvidia-ml.so.1")
-        self.assertEqual(nvml.nvmlInit_v2(), 0)
-        device = ctypes.c_void_p()
-        self.assertEqual(nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)), 0)
-
-        class Limits(ctypes.Structure):
-            _fields_ = [("name", ctypes.c_char_p), ("soft", ctypes.c_uint64), ("hard", ctypes.c_uint64)]
-
-        folders = [f"{mount}/{self.server.cgroup_root}/count-{n}" for n in range(256)]
         wait_until(lambda: not self.live_shares(), 10, "no job with a part lives")
-        try:
-            for folder in folders:
-                os.mkdir(folder)
-                limits = Limits(folder.encode(), 0, 1 << 30)
-                self.assertEqual(nvml.nvmlDeviceSetMemoryLimits_v1(device, ctypes.byref(limits)), 0, folder)
-        finally:
-            for folder in folders:
-                if os.path.isdir(folder):
-                    limits = Limits(folder.encode(), 0, (1 << 64) - 1)
-                    nvml.nvmlDeviceSetMemoryLimits_v1(device, ctypes.byref(limits))
-                    os.rmdir(folder)
-            nvml.nvmlShutdown()
+        self.assertEqual(driver_limits.free_places(self.server, 0), driver_limits.PLACES)
 
     def live_shares(self):
         return [job["job"] for job in self.server.json("root", "ls")["jobs"]]
@@ -142,7 +119,7 @@ print(json.dumps([cuda.cuMemAllocManaged(ctypes.byref(address), ctypes.c_size_t(
             out, _ = self.server.tranche("alice", "doctor", code=None)
             self.assertIn("was tried out on driver 550.0", out)
             self.assertIn("unenforced", out)
-            rule = "It shares a GPU only with parts of its own user"
+            rule = "parts of different users do not meet on a GPU here"
 
             def waits_and_says_so():
                 second = self.server.submit("bob", ["-c", "0.1", "--gpu-mem", "20G"], ["true"])

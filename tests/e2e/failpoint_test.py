@@ -1,6 +1,6 @@
-"""Daemon, launcher and shepherd die at every place where one of them writes something or speaks to another.
+"""Daemon, launcher, shepherd and tranche-memory-limit die at every place where one of them writes or speaks to another.
 
-    failpoint_test.py [--share 10] [--seed N] [--roles daemon,launcher,shepherd]
+    failpoint_test.py [--share 10] [--seed N] [--roles daemon,launcher,shepherd,memory-limit]
 
 A fixed scenario of five jobs runs again and again on one server; the n-th place that a role comes by kills the process
 there as kill -9 does, for n = 1, 2, ... until a run ends without reaching the n-th. Whatever died is started again, as an
@@ -22,9 +22,10 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lab"))
 from journal_audit import audit  # noqa: E402
+import driver_limits  # noqa: E402
 from server import FINAL, LAB, Failed, Server  # noqa: E402
 
-ROLES = ("daemon", "launcher", "shepherd")
+ROLES = ("daemon", "launcher", "shepherd", "memory-limit")
 SLOT = struct.Struct("<QQ48s")  # src/base/failpoint.h
 
 
@@ -199,7 +200,8 @@ def main():
     dice = random.Random(arguments.seed)
     table = Table(LAB + "/failpoints")
     os.environ["TRANCHE_FAILPOINTS"] = LAB + "/failpoints"
-    with Server(board="h100-80:4") as server:
+    # A driver that holds limits itself, so that they are set and taken away too.
+    with Server(board="h100-80:4", emulator=("--driver", "615")) as server:
         keeper = Keeper(server)
         scenario = Scenario(server, keeper, table)
         bystander = server.submit("bob", ["-G", "1", "-c", "0.1", "-o", "/dev/null"], ["sleep", "86400"])
@@ -241,6 +243,8 @@ def main():
         server.tranche("bob", "cancel", str(bystander))
         server.wait(bystander, user="bob")
         server.assert_nothing_left(20)
+        scenario.faults += [f"limits of {driver_limits.PLACES - free} tasks are left on GPU {gpu}" for gpu in range(4)
+                            if (free := driver_limits.free_places(server, gpu)) != driver_limits.PLACES]
         faults = scenario.faults + executions() + audit(server.journal()).faults
         print(server.verify_journal())
         print(f"{sum(tried.values())} deaths in {scenario.round} runs of five jobs, {keeper.restarts} restarts, "

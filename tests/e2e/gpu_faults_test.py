@@ -382,6 +382,14 @@ class GpuFaults(scenario.Scenario):
                 fault("clear", "--gpu", index)
                 self.until_gpu(index, drained=False)
 
+    def test_a_ghost_on_an_idle_gpu_is_seen_too(self):
+        self.only_unwell()
+        fault("ghost-memory", "60G", "--gpu", 2)
+        self.assertIn("no process owns it", self.until_gpu(2, drained=True)["reason"])
+        self.only_unwell(2)
+        fault("clear", "--gpu", 2)
+        self.until_gpu(2, drained=False)
+
     def test_an_unkillable_holder_keeps_its_gpu_and_nothing_else(self):
         job, index = self.train("alice", ["-G", "1", "--grace", "1s"])
         pid = self.pid_of(job, index)

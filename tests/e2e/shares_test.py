@@ -289,6 +289,51 @@ print(json.dumps({"gpustat": [len(gpus.gpus), gpus[0].memory_total, gpus[0].memo
         text, _ = self.server.tranche("alice", "doctor", code=None)
         self.assertIn("fractions are guarded", text)
 
+    def test_a_part_holds_over_restarts_for_programs_that_load_the_driver_later(self):
+        """The guard's folder is laid under a task's libraries: it outlives stop, start, and another guard in its place."""
+        program = CUDA + """
+while not os.path.exists(sys.argv[1]): time.sleep(0.02)
+gpu = Gpu()
+print(json.dumps({"total": gpu.total(), "info": gpu.info()[1], "beyond": gpu.allocate(3 << 30)[0]}))
+"""
+        program = program.replace('cuda = ctypes.CDLL("libcuda.so.1")', "").replace(
+            "gpu = Gpu()", 'cuda = ctypes.CDLL("libcuda.so.1")\ngpu = Gpu()')
+        word = os.path.join(scenario.SHARED, "restarted")
+        jobs = [self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", program, word])]
+        self.server.wait_state(jobs[0], "running")
+        for changed in (False, True):
+            self.server.stop()
+            if changed:
+                open("/run/tranche/guard/of-another-build", "w", encoding="ascii").close()
+            self.server.up()
+        jobs.append(self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", program, word]))
+        self.server.wait_state(jobs[1], "running")
+        self.assertEqual(len(glob.glob("/run/tranche/guard.[0-9]*")), 1, "the other one is kept for who runs")
+        open(word, "w", encoding="ascii").close()
+        for job in self.server.wait(*jobs):
+            self.assertEqual(json.loads(self.log(job).splitlines()[-1]),
+                             {"total": 2048 * MIB, "info": 2048 * MIB, "beyond": 2})
+        self.server.stop()
+        self.server.up()
+        self.assertEqual(glob.glob("/run/tranche/guard.[0-9]*"), [], "nobody runs")
+
+    def test_a_child_of_fork_hears_what_the_driver_says(self):
+        """As without a part: CUDA does not serve a child of a process that had begun with it."""
+        program = CUDA + """
+cuda.cuInit(0)
+if os.fork() == 0:
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    print(json.dumps([cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0),
+                      cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 20)),
+                      cuda.cuMemGetInfo_v2(ctypes.byref(address), ctypes.byref(address))]), flush=True)
+    os._exit(0)
+os.wait()
+"""
+        said = [json.loads(self.log(self.server.wait(self.submit("alice", part, ["python3", "-c", program]))[0]))
+                for part in (["-G", "1"], ["--gpu-mem", "2G"])]
+        self.assertEqual(said[0], [3, 3, 3])
+        self.assertEqual(said[1], said[0])
+
     def test_the_arbiter_may_die_and_come_back(self):
         program = CUDA + """
 gpu = Gpu()
@@ -315,7 +360,16 @@ print(json.dumps({"inside": inside, "refused": refused, "total": total, "free": 
         wait_until(lambda: os.path.exists(words[2]), 20, "the job goes on without the arbiter")
         report, _ = self.server.tranche("root", "doctor", code=None)
         self.assertIn("the arbiter is not running", report)
+        look = CUDA + NVML + """
+nvml = Nvml()
+print(json.dumps({"nvml": nvml.memory(), "cuda": Gpu().total()}))
+"""
+        said, _ = self.server.tranche("alice", "exec", str(job), "--", "python3", "-c", look)
+        newcomer = json.loads(said.splitlines()[-1])
         late = self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", CUDA + "gpu = Gpu()"])
+        self.server.wait_state(late, "starting")
+        wait_until(lambda: "waits for the arbiter" in self.server.tranche("alice", "why", str(late))[0], 20,
+                   "its reason")
         self.server.up()
         seen = json.loads(self.log(self.server.wait(job)[0]).splitlines()[-1])
         ended = self.server.wait(late)[0]
@@ -323,6 +377,9 @@ print(json.dumps({"inside": inside, "refused": refused, "total": total, "free": 
         self.assertEqual(seen["inside"], 0, "what was granted may be used without the arbiter")
         self.assertEqual(seen["refused"], 2, "and nothing more")
         self.assertEqual(seen["total"], 2048 * MIB)
+        self.assertEqual(newcomer["nvml"][0], 2048 * MIB, "a process that starts meanwhile sees the part too")
+        self.assertEqual(newcomer["nvml"][1], 0, "and that nothing can be taken")
+        self.assertEqual(newcomer["cuda"], 2048 * MIB)
         self.assertEqual(seen["beyond"], 2)
         self.assertLess(seen["free"], (2048 - 900) * MIB)
         for word in words:

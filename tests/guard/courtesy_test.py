@@ -83,6 +83,18 @@ class Courtesy(unittest.TestCase):
         self.assertIn("courtesy: limits hold for programs that leave LD_PRELOAD", err)
         self.assert_nothing_left()
 
+    def test_what_is_killed_is_cleared_away_by_the_next(self):
+        child = self.start("--", "sleep", "100")
+        wait_for(lambda: self.arbiters() == 1, 20, "its arbiter")
+        child.kill()
+        child.communicate(timeout=20)
+        wait_for(lambda: self.arbiters() == 0, 20, "its arbiter's end")
+        self.assertEqual(self.run_program("--", "true")[0], 0)
+
+    def arbiters(self):
+        found = subprocess.run(["ps", "-u", "alice", "-o", "comm="], capture_output=True, text=True, check=False).stdout
+        return found.split().count("tranche-arbiter")
+
     def test_its_children_share_the_limit(self):
         program = ("import subprocess, sys\nchildren = [subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=subprocess.PIPE,"
                    " text=True) for _ in range(4)]\nprint([c.communicate()[0] for c in children])")
@@ -124,6 +136,14 @@ class Courtesy(unittest.TestCase):
         self.assertEqual(self.run_program("--", "/nowhere/program")[0], 127)
         self.assertEqual(self.run_program("--driver-library-dir", "/nowhere", "--", "true")[0], 125)
         self.assertEqual(self.run_program(limit=None)[0], 125)
+        for wrong, said in (("4X", "is no size"), ("=", "is no size"), ("99999999", "is no size")):
+            code, out, err = self.run_program("--", "true", limit=wrong)
+            self.assertEqual((code, out), (125, ""))
+            self.assertIn(said, err)
+        code, _, err = self.run_program("--limit", "GPU-00000000-0000-0000-0000-000000000000=4G", "--", "true", limit=None)
+        self.assertEqual(code, 125)
+        self.assertIn("there is no GPU GPU-00000000", err)
+        self.assertEqual(self.run_program("--", "true", limit="2G")[0], 0)
         child = self.start("--", "sleep", "100")
         wait_for(lambda: "sleep" in subprocess.run(["ps", "-u", "alice", "-o", "comm="], capture_output=True, text=True,
                                                    check=False).stdout, 20, "the program")

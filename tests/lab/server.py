@@ -104,6 +104,10 @@ class Server:
     def up(self):
         self.root(*self._up_command("start"))
 
+    def stop(self):
+        """The services; tasks go on."""
+        self.root(*self._up_command("stop"))
+
     def write_config(self, policy):
         driver = "" if self.real_gpus else f'[driver]\nlibrary_dir = "{self.library_dir}"\n'
         with open(self.config, "w", encoding="utf-8") as file:
