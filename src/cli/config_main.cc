@@ -6,28 +6,42 @@
 
 #include "cli/session.h"
 #include "cli/text.h"
+#include "cli/which_daemon.h"
 #include "codec/config.h"
+#include "linux/personal_folders.h"
 
 namespace tranche::cli {
 namespace {
 
-Result<void> read_configuration(Session& session, std::string_view what, const std::string& path) {
+// The server's, or where there is none that of the user's own daemon.
+std::string usual_file(const Session& session) {
+  std::string server(kConfigPath);
+  const auto folders =
+      personal_folders([&session](const char* name) { return session.variable(name); }, session.setup().uid);
+  const bool personal =
+      folders && ::access(folders->config.c_str(), F_OK) == 0 &&
+      (::access(server.c_str(), F_OK) != 0 || session.variable("TRANCHE_SOCKET") == kPersonalDaemon);
+  return personal ? folders->config : server;
+}
+
+Result<void> read_configuration(Session& session, std::string_view what, std::string path) {
   // A server without a file runs under the defaults.
-  const bool is_default = path.empty() && ::access(std::string(kConfigPath).c_str(), F_OK) != 0;
+  const bool unnamed = path.empty();
+  if (unnamed) path = usual_file(session);
+  const bool is_default = unnamed && ::access(path.c_str(), F_OK) != 0;
   DaemonConfig config;
   if (!is_default) {
-    TRY_ASSIGN(config, load_config(path.empty() ? std::string(kConfigPath) : path));
+    TRY_ASSIGN(config, load_config(path));
   }
   if (what == "explain") {
     for (const std::string& sentence : explain_config(config)) session.print(printable(sentence) + "\n");
     return {};
   }
   if (is_default) {
-    session.print("there is no " + std::string(kConfigPath) + ": the defaults are in force\n");
+    session.print("there is no " + path + ": the defaults are in force\n");
     return {};
   }
-  session.print(printable(path.empty() ? std::string(kConfigPath) : path) +
-                " is in order: " + std::to_string(config.policy.queues.size()) +
+  session.print(printable(path) + " is in order: " + std::to_string(config.policy.queues.size()) +
                 (config.policy.queues.size() == 1 ? " queue; " : " queues; ") +
                 "'tranche config explain' says what it means\n");
   return {};

@@ -63,6 +63,7 @@ Result<int> run_interactive(Session& session, std::string_view target, std::stri
              daemon.http().upgrade("POST", target, "tranche-attach", headers, body));
   if (upgraded.reply.status != 101) return fail(Daemon::error_of(upgraded.reply));
   TRY_ASSIGN(const JobId job, job_of(upgraded.reply));
+  if (options.accepted) options.accepted(job);
   const std::string id = std::to_string(job.value());
   const auto cancel = [&]() -> Result<void> {
     if (options.inside) return {};  // it hears of our end by the hang-up

@@ -1,9 +1,11 @@
 // A conversation with a job through this program's own input and output, for `run` and `attach`.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 
+#include "base/ids.h"
 #include "base/result.h"
 
 namespace tranche::cli {
@@ -16,7 +18,8 @@ bool can_show_terminal(const Session& session);
 
 struct InteractiveOptions {
   bool terminal = false;
-  bool inside = false;  // a command inside a job, which goes on without us
+  bool inside = false;                    // a command inside a job, which goes on without us
+  std::function<void(JobId)> accepted{};  // called once the job has its number
 };
 
 // POSTs `body` to `target`, which upgrades to wire/attach.h, and stays until the job has ended. Returns the

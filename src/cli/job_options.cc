@@ -37,6 +37,9 @@ constexpr Option kJob[] = {
     {"-a,--array", "1-9%3", "one job for each index, at most 3 at a time"},
     {"--sweep,--param", "'NAME=A,B ...'",
      "one job for each combination: 'lr=0.1,0.01 seed=1..5 %4'; {lr} in the command, $lr in its environment"},
+    {"--param-file", "FILE",
+     "the same from a file, NAME=A,B a line, # begins a comment; together with --sweep all combinations of "
+     "both"},
     {"-H,--hold", "", "do not start before 'tranche release'"},
     {"--begin", "TIME", "not before: 08:30, 2026-12-01T08:30, now+2h"},
     {"--deadline", "TIME", "end before this time", "a time limit (-t) bounds the run itself"},

@@ -12,6 +12,7 @@
 #include "cli/text.h"
 #include "codec/limits.h"
 #include "codec/sweep.h"
+#include "linux/files.h"
 
 namespace tranche::cli {
 namespace {
@@ -25,6 +26,24 @@ mode_t current_umask() {
 bool is_variable_name(std::string_view name) {
   const bool has_space = name.find_first_of(" \t\r\n") != std::string_view::npos;
   return !name.empty() && !has_space && (name[0] < '0' || name[0] > '9');
+}
+
+// What --sweep says behind what --param-file does, because a limit such as %4 comes last.
+Result<std::string> sweep_text(const Arguments& arguments) {
+  constexpr size_t kFileBytesMax = size_t{1} << 20;
+  std::string text;
+  if (const std::string* path = arguments.find("param-file")) {
+    const auto file = read_file(*path, kFileBytesMax);
+    if (!file) return about("--param-file", file.error().clone());
+    std::string_view rest = *file;
+    while (!rest.empty()) {
+      const std::string_view line = rest.substr(0, rest.find('\n'));
+      rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+      if (!line.starts_with('#')) (text += line) += '\n';
+    }
+  }
+  if (const std::string* value = arguments.find("sweep")) text += *value;
+  return text;
 }
 
 std::string absolute(const Session& session, std::string_view path) {
@@ -74,10 +93,12 @@ Result<void> take_when_and_how(Time now, const Arguments& arguments, api::Submit
   if (const std::string* value = arguments.find("array")) {
     TRY_OPTION(request.array, "--array", parse_array(*value));
   }
-  if (const std::string* value = arguments.find("sweep")) {
+  if (arguments.has("sweep") || arguments.has("param-file")) {
     if (request.array)
       return invalid("--sweep and --array contradict each other: a sweep is an array of its own");
-    TRY_OPTION(api::SweepText sweep, "--sweep", api::parse_sweep(*value));
+    TRY_ASSIGN(const std::string text, sweep_text(arguments));
+    TRY_OPTION(api::SweepText sweep, arguments.has("sweep") ? "--sweep" : "--param-file",
+               api::parse_sweep(text));
     request.sweep = std::move(sweep.parameters);
     request.array.emplace().running_max = sweep.running_max;
     for (uint32_t i = 1; i <= api::sweep_size(request.sweep); ++i) request.array->indices.push_back(i);

@@ -189,7 +189,7 @@ Result<void> check_foreground(const Arguments& arguments) {
   };
   constexpr Unfit kUnfit[] = {{"array", "an array has no terminal"},
                               {"sweep", "a sweep has no terminal"},
-                              {"snapshot", "it runs what is here"},
+                              {"param-file", "a sweep has no terminal"},
                               {"hold", "a held job would wait for ever here"},
                               {"output", "its output comes here"},
                               {"error", "its output comes here"},

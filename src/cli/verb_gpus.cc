@@ -67,8 +67,10 @@ std::string notes_text(const api::GpuStatus& gpu) {
   if (!gpu.faults.empty() && gpu.faults.back().of_the_job && gpu.faults.back().age < kFresh) {
     const api::GpuFault& fault = gpu.faults.back();
     std::string jobs;
-    for (const JobId job : fault.jobs) {
-      jobs += (jobs.empty() ? " (on it then: job " : ", ") + std::to_string(job.value());
+    for (size_t i = 0; i < fault.jobs.size(); ++i) {
+      const std::string job =
+          i < fault.displays.size() ? printable(fault.displays[i]) : std::to_string(fault.jobs[i].value());
+      jobs += (jobs.empty() ? " (on it then: job " : ", ") + job;
     }
     notes += name + printable(fault.text) + jobs + (jobs.empty() ? "" : ")") + ", " +
              format_duration(whole_seconds(fault.age)) + " ago\n";

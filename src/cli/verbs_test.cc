@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "cli/fake_daemon.h"
 #include "cli/job_text.h"
 #include "cli/text.h"
@@ -445,7 +447,8 @@ TEST(Verbs, GpusShowsFaultsMigDevicesAndTopology) {
                             .xid = 31,
                             .of_the_job = true,
                             .text = "XID 31: the program used memory that is not its own",
-                            .jobs = {JobId(7)}}};
+                            .jobs = {JobId(92)},
+                            .displays = {"90_2"}}};
     list.gpus[1].mig_devices = {{.uuid = "MIG-y",
                                  .gpu_instance = 9,
                                  .compute_instance = 0,
@@ -454,7 +457,7 @@ TEST(Verbs, GpusShowsFaultsMigDevicesAndTopology) {
     return FakeReply{.body = api::encode(list)};
   });
   const Outcome outcome = run_words(daemon.socket_path(), {"gpus"});
-  EXPECT_NE(outcome.output.find("not its own (on it then: job 7), 2m ago"), std::string::npos)
+  EXPECT_NE(outcome.output.find("not its own (on it then: job 90_2), 2m ago"), std::string::npos)
       << outcome.output;
   EXPECT_NE(outcome.output.find("mig 9/0, 4864M, 14 SM, MIG-y"), std::string::npos) << outcome.output;
   const Outcome topology = run_words(daemon.socket_path(), {"gpus", "--topology"});
@@ -568,6 +571,26 @@ TEST(Verbs, ASweepIsSentWithItsElements) {
   ASSERT_EQ(request.notify.size(), 2u);
   EXPECT_EQ(request.notify[0].where, "mail");
   EXPECT_EQ(request.notify[1].events, (std::vector{api::NoticeKind::started, api::NoticeKind::ended}));
+}
+
+TEST(Verbs, ASweepsParametersComeFromAFileToo) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/grid.txt";
+  std::ofstream(path) << "# tried in spring\nlr=0.1,0.01\n\nseed=1..3\n";
+  const FakeDaemon daemon([](const FakeRequest&) { return FakeReply{.status = 201, .body = submitted(7)}; });
+  const Outcome outcome = run_words(daemon.socket_path(), {"submit", "--param-file", path, "--sweep",
+                                                           "mode=a,b %4", "--", "train", "{lr}"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  const api::SubmitRequest request = only_request(daemon);
+  ASSERT_EQ(request.sweep.size(), 3u);
+  EXPECT_EQ(request.sweep[2].name, "mode");
+  EXPECT_EQ(request.array->indices.size(), 12u);
+  EXPECT_EQ(request.array->running_max, 4u);
+  const Outcome missing =
+      run_words(daemon.socket_path(), {"submit", "--param-file", path + ".none", "--", "train"});
+  EXPECT_NE(missing.code, 0);
+  EXPECT_NE(missing.error.find("--param-file"), std::string::npos) << missing.error;
+  EXPECT_EQ(run_words(daemon.socket_path(), {"run", "--param-file", path, "--", "train"}).code, 2);
 }
 
 TEST(Verbs, ATokenIsPrintedAloneAndWhatItIsBesideIt) {

@@ -340,9 +340,10 @@ struct MigDeviceRow {
 struct GpuFault {
   Duration age;
   uint32_t xid = 0;
-  bool of_the_job = false;  // the program's error, not the GPU's
-  std::string text;         // a sentence
-  std::vector<JobId> jobs;  // that held the GPU then
+  bool of_the_job = false;            // the program's error, not the GPU's
+  std::string text;                   // a sentence
+  std::vector<JobId> jobs;            // that held the GPU then
+  std::vector<std::string> displays;  // the same, as users write them
   bool operator==(const GpuFault&) const = default;
 };
 

@@ -431,6 +431,7 @@ void describe(Visitor& v, Of<api::GpuFault>) {
   v.required("of_the_job", &GpuFault::of_the_job);
   v.required("text", &GpuFault::text, kLongText);
   v.optional("jobs", &GpuFault::jobs, List{limits::kListItems, kId});
+  v.optional("displays", &GpuFault::displays, List{limits::kListItems, kName});
 }
 
 template <class Visitor>

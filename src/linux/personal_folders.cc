@@ -32,12 +32,29 @@ bool is_folder_of(const std::string& path, uint32_t uid) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == uid;
 }
 
+// Likeliest first: a login by cron or ssh may lack the variable that another has.
+std::vector<std::string> run_folders(const Variable& variable, uint32_t uid) {
+  std::vector<std::string> folders;
+  const std::string runtime = variable("XDG_RUNTIME_DIR");
+  if (is_absolute(runtime)) folders.push_back(runtime + "/tranche");
+  folders.push_back("/run/user/" + std::to_string(uid) + "/tranche");
+  folders.push_back(shared_run_folder(uid));
+  std::erase_if(folders, [&](const std::string& folder) { return !is_folder_of(folder, uid); });
+  return folders;
+}
+
 }  // namespace
 
 Result<PersonalFolders> personal_folders(const Variable& variable, uint32_t uid) {
   PersonalFolders folders;
   const std::string runtime = variable("XDG_RUNTIME_DIR");
   folders.run = is_absolute(runtime) ? runtime + "/tranche" : shared_run_folder(uid);
+  // One daemon for a user: where there is one, another login's variables make no second.
+  for (const std::string& folder : run_folders(variable, uid)) {
+    if (::access((folder + "/tranche.sock").c_str(), F_OK) != 0) continue;
+    folders.run = folder;
+    break;
+  }
   const std::string state = in_home(variable, "XDG_STATE_HOME", "/.local/state");
   const std::string config = in_home(variable, "XDG_CONFIG_HOME", "/.config");
   if (state.empty() || config.empty())
@@ -48,14 +65,8 @@ Result<PersonalFolders> personal_folders(const Variable& variable, uint32_t uid)
 }
 
 std::vector<std::string> personal_sockets(const Variable& variable, uint32_t uid) {
-  std::vector<std::string> folders;
-  const std::string runtime = variable("XDG_RUNTIME_DIR");
-  if (is_absolute(runtime)) folders.push_back(runtime + "/tranche");
-  folders.push_back("/run/user/" + std::to_string(uid) + "/tranche");
-  folders.push_back(shared_run_folder(uid));
   std::vector<std::string> sockets;
-  for (const std::string& folder : folders) {
-    if (!is_folder_of(folder, uid)) continue;
+  for (const std::string& folder : run_folders(variable, uid)) {
     std::string path = folder + "/tranche.sock";
     if (std::find(sockets.begin(), sockets.end(), path) == sockets.end()) sockets.push_back(std::move(path));
   }

@@ -8,6 +8,7 @@
 #include <future>
 #include <thread>
 
+#include "linux/certificate.h"
 #include "linux/files.h"
 #include "linux/http_server.h"
 #include "linux/internet_address.h"
@@ -189,6 +190,17 @@ TEST(InternetAddress, KeysTellAddressesApart) {
   EXPECT_EQ(address_text(-2 - 0xffffffffLL), "255.255.255.255");
   EXPECT_EQ(address_text(-2 - (1LL << 32) - static_cast<int64_t>(0x20010db800000000ULL >> 2)),
             "2001:db8::/64");
+}
+
+TEST(Certificate, TellsWhenItEnds) {
+  const auto end = certificate_end(make_certificate().certificate);
+  ASSERT_TRUE(end) << end.error().message();
+  // It was made for an hour from now on.
+  const Time now(int64_t{::time(nullptr)} * kSecond.count());
+  EXPECT_GT(*end, now);
+  EXPECT_LE(*end - now, kHour);
+  EXPECT_FALSE(certificate_end("-----BEGIN CERTIFICATE-----\nnone\n-----END CERTIFICATE-----\n"));
+  EXPECT_FALSE(certificate_end(""));
 }
 
 }  // namespace

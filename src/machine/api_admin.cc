@@ -28,12 +28,32 @@ void ApiServer::status(Call& call) {
   call.responder.respond(json_response(200, api::encode(report)));
 }
 
+// A launcher that is there may still answer nobody, stopped or held up in the kernel: it is asked.
 void ApiServer::doctor(Call& call) {
+  constexpr Duration kPatience = 2 * kSecond;
+  const uint64_t number = ++last_patient_;
+  patients_.emplace(
+      number, Patient{std::move(call.responder),
+                      parts_.reactor.at(parts_.reactor.clock().since_boot() + kPatience, [this, number] {
+                        diagnose(number, "asked, it said nothing for 2 s");
+                      })});
+  parts_.tasks.list([this, number](const Result<std::vector<TaskRecord>>& listed) {
+    diagnose(number, listed ? "" : listed.error().message());
+  });
+}
+
+void ApiServer::diagnose(uint64_t number, const std::string& launcher_trouble) {
+  const auto found = patients_.find(number);
+  if (found == patients_.end()) return;
+  Patient patient = std::move(found->second);
+  patients_.erase(found);
   auto report =
-      examine(parts_.config, parts_.engine, parts_.gpus, parts_.tasks, parts_.engine.journal().trouble());
+      examine(parts_.config, parts_.engine, parts_.gpus, launcher_trouble, parts_.engine.journal().trouble());
   report.checks.push_back(share_check(gpus_now()));
+  if (!parts_.config.api.listen.empty())
+    report.checks.push_back(certificate_check(parts_.config.api, parts_.reactor.clock().wall()));
   if (hooks_ != nullptr && !hooks_->is_empty()) report.checks.push_back(hooks_->examine());
-  call.responder.respond(json_response(200, api::encode(report)));
+  patient.responder.respond(json_response(200, api::encode(report)));
 }
 
 void ApiServer::check_config(Call& call) {

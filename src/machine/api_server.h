@@ -157,6 +157,15 @@ class ApiServer final : public StepObserver {
     Reactor::Handle timeout;
   };
 
+  // Who waits for what the launcher says of itself.
+  struct Patient {
+    Responder responder;
+    Reactor::Handle timeout;
+  };
+  void diagnose(uint64_t number, const std::string& launcher_trouble);
+
+  std::map<uint64_t, Patient> patients_;
+  uint64_t last_patient_ = 0;
   Parts parts_;
   const HookSet* hooks_ = nullptr;
   TokenStore* tokens_ = nullptr;

@@ -75,7 +75,7 @@ Result<void> Daemon::recover() {
   members_ = std::make_unique<Members>(*engine_, parts_.config.run_dir);
   strangers_ = std::make_unique<StrangerWatch>(
       StrangerWatch::Parts{parts_.reactor, *engine_, parts_.tasks, *gpus_, parts_.users,
-                           parts_.config.scan_interval, &parts_.config.watchdog});
+                           parts_.config.scan_interval, &parts_.config.watchdog, parts_.config.personal});
   if (parts_.config.mode == DaemonMode::observe) TRY(prepare_to_observe());
   api_ = std::make_unique<ApiServer>(ApiServer::Parts{
       parts_.reactor, *engine_, *gpus_, parts_.tasks, *sessions_, parts_.users, parts_.config,

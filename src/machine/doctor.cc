@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "gpu/xid_policy.h"
+#include "linux/certificate.h"
 #include "linux/files.h"
 #include "machine/fences.h"
 
@@ -70,7 +71,7 @@ DoctorCheck fault_check(const Engine& engine) {
       if (fault.time < newest) continue;
       newest = fault.time;
       text = "the last: " + fault_text(fault.xid, view.gpu->index);
-      for (const JobId job : fault.jobs) text += ", job " + std::to_string(job.value());
+      for (const JobId job : fault.jobs) text += ", job " + engine.jobs().display(job);
     }
   }
   if (of_jobs + of_gpus == 0) return {"xids", CheckStatus::ok, "none was reported within a day", ""};
@@ -103,10 +104,14 @@ DoctorCheck sharing_check(const GpuManager& gpus) {
           "the GPUs are virtual ones of a hypervisor (vGPU): they are given whole only", ""};
 }
 
-DoctorCheck launcher_check(const TaskHost& tasks) {
-  if (tasks.is_connected()) return {"launcher", CheckStatus::ok, "connected", ""};
-  return {"launcher", CheckStatus::fail, "tranche-launcher does not answer: no job can start",
-          "start it: `systemctl start tranche-launcher`, or `tranche-up start`"};
+DoctorCheck launcher_check(const DaemonConfig& config, const std::string& trouble) {
+  if (trouble.empty()) return {"launcher", CheckStatus::ok, "answers", ""};
+  return {"launcher", CheckStatus::fail,
+          "tranche-launcher does not answer: no job can start (" + trouble + ")",
+          config.personal
+              ? "start it: `tranche-up start --personal`"
+              : "start it: `systemctl start tranche-launcher`, or `tranche-up start`; one that hangs is "
+                "to be ended first, running jobs go on"};
 }
 
 DoctorCheck journal_check(const DaemonConfig& config, const std::string& trouble) {
@@ -168,11 +173,34 @@ DoctorCheck tier_check(const DaemonConfig& config, const GpuManager& gpus) {
 
 }  // namespace
 
+api::DoctorCheck certificate_check(const ListenConfig& config, Time now) {
+  constexpr size_t kPemBytesMax = size_t{1} << 20;
+  constexpr int64_t kSoonDays = 14;
+  const std::string renew = "renew it, then restart tranched; jobs go on meanwhile";
+  const auto pem = read_file(config.certificate, kPemBytesMax);
+  if (!pem)
+    return {"tls", CheckStatus::fail, pem.error().message(), "see [api] certificate in the configuration"};
+  const auto end = certificate_end(*pem);
+  if (!end)
+    return {"tls", CheckStatus::fail, config.certificate + ": " + end.error().message(),
+            "see [api] certificate in the configuration"};
+  const int64_t days = (*end - now).count() / kDay.count();
+  if (*end <= now)
+    return {"tls", CheckStatus::fail,
+            "the certificate " + config.certificate + " has expired: nobody comes in from the network",
+            renew};
+  const std::string left =
+      "the certificate is good for " + std::to_string(days) + (days == 1 ? " day" : " days");
+  if (days < kSoonDays) return {"tls", CheckStatus::warn, left + " only: " + config.certificate, renew};
+  return {"tls", CheckStatus::ok, left, ""};
+}
+
 api::DoctorReport examine(const DaemonConfig& config, const Engine& engine, GpuManager& gpus,
-                          const TaskHost& tasks, const std::string& journal_trouble) {
+                          const std::string& launcher_trouble, const std::string& journal_trouble) {
   return {{driver_check(gpus), gpu_check(engine, gpus), fault_check(engine), ending_check(engine),
-           sharing_check(gpus), launcher_check(tasks), journal_check(config, journal_trouble),
-           cgroup_check(config.personal), privilege_check(config.personal), tier_check(config, gpus)}};
+           sharing_check(gpus), launcher_check(config, launcher_trouble),
+           journal_check(config, journal_trouble), cgroup_check(config.personal),
+           privilege_check(config.personal), tier_check(config, gpus)}};
 }
 
 }  // namespace tranche::machine

@@ -69,6 +69,22 @@ TEST_F(Fences, WhereItHoldsAllTheyMeetEverywhere) {
   EXPECT_TRUE(policy().users_share_gpus.empty());
 }
 
+TEST_F(Fences, WithoutRootNothingIsMoreThanCourtesy) {
+  config_.personal = true;
+  write("limits", "GPU-a enforced\nGPU-b enforced\n");
+  const FractionFence fence = fraction_fence(config_, "615.20");
+  EXPECT_EQ(fence.on("GPU-b"), api::Tier::courtesy);
+  EXPECT_EQ(tier_of(SliceKind::fraction, fence), api::Tier::courtesy);
+  EXPECT_EQ(tier_of(SliceKind::whole, fence), api::Tier::unenforced);
+  EXPECT_FALSE(policy().users_share_gpu);
+  // What would hold is not there: then nothing is held, and what to do is said for this mode.
+  const FractionFence stale = fraction_fence(config_, "620.10");
+  EXPECT_EQ(stale.tier, api::Tier::unenforced);
+  EXPECT_NE(stale.remedy.find("tranche-up start --personal"), std::string::npos) << stale.remedy;
+  config_.personal = false;
+  EXPECT_EQ(tier_of(SliceKind::whole, fraction_fence(config_, "615.20")), api::Tier::enforced);
+}
+
 TEST_F(Fences, WhatWasSeenOfAnotherDriverProvesNothing) {
   EXPECT_TRUE(policy("620.10").users_share_gpus.empty());
   EXPECT_FALSE(policy("620.10").users_share_gpu);

@@ -13,7 +13,21 @@ namespace tranche::machine {
 namespace {
 
 // Which job a process on a GPU belongs to, by the cgroup that it was born in: ".../j<job>/t<rank>.<attempt>".
+// A task of a personal daemon has no cgroup; it was started with its mark, "<run
+// folder>/<job>.<rank>.<attempt>", which only its own user may read.
+std::optional<JobId> job_by_mark(int64_t pid) {
+  constexpr std::string_view kMark = "TRANCHE_TASK_MARK=";
+  const auto text = read_file("/proc/" + std::to_string(pid) + "/environ", size_t{4} << 20);
+  if (!text || !text->starts_with(kMark)) return std::nullopt;
+  const std::string mark = text->substr(0, text->find('\0'));
+  const std::string name = mark.substr(mark.rfind('/') + 1);
+  const auto id = parse_integer(name.substr(0, name.find('.')), 1, INT64_MAX / 2, "job");
+  if (!id) return std::nullopt;
+  return JobId(static_cast<uint64_t>(*id));
+}
+
 std::optional<JobId> job_of_process(int64_t pid) {
+  if (const auto marked = job_by_mark(pid)) return marked;
   const auto text = read_file("/proc/" + std::to_string(pid) + "/cgroup", 16 * 1024);
   if (!text) return std::nullopt;
   const size_t unified = text->find("0::");
@@ -120,8 +134,10 @@ void add_description(const DiscoveredGpu& found, api::GpuStatus& status) {
 void add_faults(const ViewSource& source, GpuId id, api::GpuStatus& status) {
   for (const RecordedFault& fault : source.engine.faults().of(id)) {
     const Duration age = std::max(Duration{}, source.engine.now() - fault.time);
-    status.faults.push_back(
-        {age, fault.xid, xid_rule(fault.xid).class_of == XidClass::job, xid_reason(fault.xid), fault.jobs});
+    std::vector<std::string> displays;
+    for (const JobId job : fault.jobs) displays.push_back(source.engine.jobs().display(job));
+    status.faults.push_back({age, fault.xid, xid_rule(fault.xid).class_of == XidClass::job,
+                             xid_reason(fault.xid), fault.jobs, std::move(displays)});
   }
 }
 

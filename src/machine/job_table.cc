@@ -80,7 +80,7 @@ std::string range_text(uint64_t got, uint32_t least, uint32_t most, const char* 
 }
 
 // Why a job that takes what is free got no more; "" for one that takes a fixed amount, or got all.
-std::string extent_reason(const JobRecord& job, const scheduler::Scheduler& live) {
+std::string extent_reason(const JobTable& jobs, const JobRecord& job, const scheduler::Scheduler& live) {
   const JobSpec& spec = *job.spec;
   const GpuRequest& gpu = spec.task.gpu;
   const bool takes_gpus = gpu.is_moldable() && !job.tasks.empty();
@@ -98,7 +98,7 @@ std::string extent_reason(const JobRecord& job, const scheduler::Scheduler& live
   holders.erase(job.id);
   if (holders.empty()) return text + ": its queue may use no more, or the rest was kept for others";
   std::string names;
-  for (const JobId id : holders) names += (names.empty() ? "" : ", ") + std::to_string(id.value());
+  for (const JobId id : holders) names += (names.empty() ? "" : ", ") + jobs.display(id);
   return text + ": others were held by " + (holders.size() == 1 ? "job " : "jobs ") + names;
 }
 
@@ -109,6 +109,11 @@ std::string JobRecord::element_name() const { return api::element_name(name, arr
 std::string JobRecord::display() const {
   if (!array.is_set()) return std::to_string(id.value());
   return std::to_string(array.value()) + "_" + std::to_string(array_index);
+}
+
+std::string JobTable::display(JobId id) const {
+  const JobRecord* const job = find(id);
+  return job == nullptr ? std::to_string(id.value()) : job->display();
 }
 
 const TaskEntry* JobRecord::telling_task() const {
@@ -247,7 +252,8 @@ void JobTable::apply(const Event& event, std::span<const Decision> decisions,
   }
 
   for (const JobId id : fresh) {
-    if (std::string extent = extent_reason(*find(id), live); !extent.empty()) reasons[id] = std::move(extent);
+    if (std::string extent = extent_reason(*this, *find(id), live); !extent.empty())
+      reasons[id] = std::move(extent);
   }
   for (const JobId id : touched) {
     JobRecord* job = find(id);

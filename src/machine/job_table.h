@@ -97,6 +97,8 @@ class JobTable {
 
   JobRecord* find(JobId id);
   const JobRecord* find(JobId id) const;
+  // As users write it, "7" or "90_2"; of a job that is not known, its number.
+  std::string display(JobId id) const;
   // Ascending by id.
   const std::map<JobId, JobRecord>& all() const { return jobs_; }
   // How many are in a state now; every change is counted, so asking costs nothing.

@@ -71,7 +71,7 @@ void ReleaseWatch::still_held(const Key& key, const std::string& reason) {
   if (!pending.drained && now - pending.since >= kDrainAfter) {
     pending.drained = true;
     drains_.add(key.second, DrainCause::release,
-                "job " + std::to_string(key.first.job.value()) + " has ended, but " + reason);
+                "job " + engine_.jobs().display(key.first.job) + " has ended, but " + reason);
   }
   const Duration pause = pending.drained ? kPauseOnceDrained : pending.pause;
   pending.pause = std::min(pending.pause * 2, kLongestPause);

@@ -38,6 +38,7 @@ std::map<JobId, Account> accounts_of(const api::GpuStatus& gpu) {
     job.sum.job = slice.job;
     job.sum.gpu = gpu.index;
     job.sum.user = slice.user;
+    job.sum.display = slice.display.empty() ? std::to_string(slice.job.value()) : slice.display;
     job.sum.part += std::max(slice.memory, slice.memory_limit.value_or(MiB()));
     job.sum.promised += slice.memory;
     job.sum.charged += slice.memory_charged.value_or(MiB());
@@ -76,9 +77,8 @@ std::vector<OverShare> over_shares(const api::GpuList& gpus) {
 }
 
 std::string to_text(const OverShare& over) {
-  std::string text = "job " + std::to_string(over.job.value()) + " of " + over.user + " holds " +
-                     format_memory(over.held) + " of GPU " + std::to_string(over.gpu) + " and has " +
-                     format_memory(over.part);
+  std::string text = "job " + over.display + " of " + over.user + " holds " + format_memory(over.held) +
+                     " of GPU " + std::to_string(over.gpu) + " and has " + format_memory(over.part);
   if (over.promised < over.part) text += ", of which " + format_memory(over.promised) + " are promised to it";
   if (!over.is_counted)
     text += ", but its programs go around the guard, which knows of " + format_memory(over.charged);

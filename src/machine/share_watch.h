@@ -33,6 +33,7 @@ struct OverShare {
   JobId job;
   uint32_t gpu = 0;  // index
   std::string user;
+  std::string display;  // of the job, as users write it
   MiB held;
   MiB part;
   MiB promised;  // of the part, its guarantee

@@ -1,5 +1,7 @@
 #include "machine/stranger_watch.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "linux/log.h"
@@ -47,9 +49,27 @@ void StrangerWatch::judge(const std::vector<NodeHolder>& holders) {
         if (holder.gpu_minor == minor && is_stranger(holder) && has_context(holder, view.gpu->index))
           strangers.push_back(holder);
       }
+      if (parts_.personal) add_others(view, strangers);
       judge_gpu(view, strangers);
       break;
     }
+  }
+}
+
+// Whose processes the driver lists and who are not us; whom nobody knows is left alone.
+void StrangerWatch::add_others(const scheduler::GpuView& view, std::vector<NodeHolder>& strangers) const {
+  const GpuStatus* status = parts_.gpus.host().status(view.gpu->index);
+  if (status == nullptr || !status->reading || !status->reading->processes) return;
+  if (parts_.reactor.clock().since_boot() - status->reading->taken_at > kReadingTooOld) return;
+  for (const GpuProcess& process : *status->reading->processes) {
+    if (!process.uid || *process.uid == ::geteuid()) continue;
+    NodeHolder holder;
+    holder.pid = process.pid;
+    holder.uid = *process.uid;
+    holder.gpu_minor = view.gpu->minor;
+    const bool known = std::any_of(strangers.begin(), strangers.end(),
+                                   [&](const NodeHolder& stranger) { return stranger.pid == holder.pid; });
+    if (!known && is_stranger(holder)) strangers.push_back(std::move(holder));
   }
 }
 

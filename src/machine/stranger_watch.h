@@ -32,6 +32,8 @@ class StrangerWatch {
     UserDirectory& users;
     Duration interval;                       // zero: never
     const WatchdogPolicy* policy = nullptr;  // null: the defaults
+    // Without root only one's own processes can be looked into: of others the driver's list is believed.
+    bool personal = false;
   };
   explicit StrangerWatch(Parts parts) : parts_(parts) {}
 
@@ -42,6 +44,7 @@ class StrangerWatch {
   void look();
   void judge(const std::vector<NodeHolder>& holders);
   void judge_gpu(const scheduler::GpuView& view, const std::vector<NodeHolder>& strangers);
+  void add_others(const scheduler::GpuView& view, std::vector<NodeHolder>& strangers) const;
   bool is_stranger(const NodeHolder& holder) const;
   bool has_context(const NodeHolder& holder, uint32_t gpu_index) const;
   std::string describe(const std::vector<NodeHolder>& strangers);

@@ -147,7 +147,8 @@ Result<LaunchPlan> TaskRunner::make_plan(const TaskKey& task, const Live& live,
       request->script ? script_command(*request->script, facts.name, request->script_args) : request->argv;
   plan.environment = task_environment(request->environment, facts);
   plan.umask = request->umask.value_or(022);
-  plan.cpu = std::max(spec.task.cpu, MilliCpu(1000));  // the weight; what was not asked for counts as one
+  // The weight; who asked for nothing counts as one core.
+  plan.cpu = spec.task.cpu > MilliCpu{} ? spec.task.cpu : MilliCpu(1000);
   plan.memory = spec.task.memory;
   plan.processes_max = parts_.task_processes_max;
   plan.time_limit = time_limit_of(task, *job);

@@ -13,7 +13,7 @@
 namespace tranche::machine {
 namespace {
 
-constexpr Time kNow(1'796'000'000'000'000'000);
+constexpr Time kTokenTime(1'796'000'000'000'000'000);
 
 class TokensTest : public testing::Test {
  protected:
@@ -43,9 +43,9 @@ class TokensTest : public testing::Test {
 
 TEST_F(TokensTest, OneIsToldOnceAndKeptHashed) {
   TokenStore store = opened();
-  const auto created = store.create(1000, "ada", lasting(kHour), kNow);
+  const auto created = store.create(1000, "ada", lasting(kHour), kTokenTime);
   ASSERT_TRUE(created.has_value());
-  const api::TokenRow* row = store.find(created->token, kNow);
+  const api::TokenRow* row = store.find(created->token, kTokenTime);
   ASSERT_NE(row, nullptr);
   EXPECT_EQ(row->user, "ada");
   EXPECT_EQ(row->label, "laptop") << "nothing that would break a line of the file";
@@ -56,45 +56,45 @@ TEST_F(TokensTest, OneIsToldOnceAndKeptHashed) {
   struct stat file {};
   ASSERT_EQ(::stat((folder_ + "/tokens").c_str(), &file), 0);
   EXPECT_EQ(file.st_mode & 0777, 0600u);
-  EXPECT_NE(opened().find(created->token, kNow), nullptr) << "a restart knows it";
+  EXPECT_NE(opened().find(created->token, kTokenTime), nullptr) << "a restart knows it";
 }
 
 TEST_F(TokensTest, AWrongOneIsNone) {
   TokenStore store = opened();
-  std::string token = store.create(1000, "ada", lasting(kHour), kNow)->token;
-  EXPECT_EQ(store.find(token, kNow + kHour), nullptr) << "expired";
-  EXPECT_NE(store.find(token, kNow + (kHour - kSecond)), nullptr);
+  std::string token = store.create(1000, "ada", lasting(kHour), kTokenTime)->token;
+  EXPECT_EQ(store.find(token, kTokenTime + kHour), nullptr) << "expired";
+  EXPECT_NE(store.find(token, kTokenTime + (kHour - kSecond)), nullptr);
   token.back() = token.back() == '0' ? '1' : '0';
   for (const std::string& wrong : {token, std::string(), std::string("tranche_"), std::string("tranche_1_"),
                                    "tranche_2_" + std::string(64, '0'), "tranche_1_" + std::string(63, '0'),
                                    "tranche_-1_" + std::string(64, '0'), std::string(10'000, 'x')}) {
-    EXPECT_EQ(store.find(wrong, kNow), nullptr) << wrong.substr(0, 40);
+    EXPECT_EQ(store.find(wrong, kTokenTime), nullptr) << wrong.substr(0, 40);
   }
 }
 
 TEST_F(TokensTest, RevokedOnesAreGoneAndTheirIdsAreNotGivenAgain) {
   TokenStore store = opened();
-  const auto first = store.create(1000, "ada", lasting(kHour), kNow);
+  const auto first = store.create(1000, "ada", lasting(kHour), kTokenTime);
   ASSERT_TRUE(store.revoke(first->row.id).has_value());
-  EXPECT_EQ(store.find(first->token, kNow), nullptr);
+  EXPECT_EQ(store.find(first->token, kTokenTime), nullptr);
   EXPECT_FALSE(store.revoke(first->row.id).has_value());
   TokenStore again = opened();
-  EXPECT_EQ(again.create(1000, "ada", lasting(kHour), kNow)->row.id, first->row.id + 1);
+  EXPECT_EQ(again.create(1000, "ada", lasting(kHour), kTokenTime)->row.id, first->row.id + 1);
 }
 
 TEST_F(TokensTest, AUserHasABoundAndExpiredOnesDoNotCount) {
   TokenStore store = opened();
   for (size_t i = 0; i < TokenStore::kPerUserMax; ++i)
-    ASSERT_TRUE(store.create(1000, "ada", lasting(kHour), kNow).has_value());
-  const auto refused = store.create(1000, "ada", lasting(kHour), kNow);
+    ASSERT_TRUE(store.create(1000, "ada", lasting(kHour), kTokenTime).has_value());
+  const auto refused = store.create(1000, "ada", lasting(kHour), kTokenTime);
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().code(), ErrorCode::over_limit);
-  EXPECT_TRUE(store.create(1001, "bob", lasting(kHour), kNow).has_value());
-  EXPECT_TRUE(store.create(1000, "ada", lasting(kHour), kNow + kHour).has_value());
+  EXPECT_TRUE(store.create(1001, "bob", lasting(kHour), kTokenTime).has_value());
+  EXPECT_TRUE(store.create(1000, "ada", lasting(kHour), kTokenTime + kHour).has_value());
 }
 
 TEST_F(TokensTest, ADamagedFileIsAnErrorAndNotAnEmptyStore) {
-  ASSERT_TRUE(opened().create(1000, "ada", lasting(kHour), kNow).has_value());
+  ASSERT_TRUE(opened().create(1000, "ada", lasting(kHour), kTokenTime).has_value());
   const std::string good = read_file(folder_ + "/tokens", 100'000).value_or("");
   const std::string bad_texts[] = {"", "x", good.substr(0, good.size() - 1), good + "1\t2\n",
                                    "tranche-tokens 1 1\n" + good.substr(good.find('\n') + 1)};

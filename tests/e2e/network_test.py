@@ -75,6 +75,11 @@ class Network(scenario.Scenario):
             "TRANCHE_CA_FILE": f"{TLS}/{authority}.pem"})
 
     # --- the command line ---------------------------------------------------------------------------------------
+    def test_doctor_tells_how_long_the_certificate_is_good(self):
+        checks = json.loads(self.server.tranche("alice", "doctor", "--json", code=None)[0])["checks"]
+        tls = next(check for check in checks if check["name"] == "tls")
+        self.assertEqual((tls["status"], tls["detail"]), ("ok", "the certificate is good for 29 days"))
+
     def test_the_command_line_works_from_elsewhere_as_the_tokens_user(self):
         token = self.token("alice", "--scope", "jobs", "--label", "laptop")
         out, _ = self.remote(token, "submit", "--parsable", "-c", "0.1", "-D", "/tmp", "-o", "/dev/null", "--", "true")

@@ -90,6 +90,10 @@ class Personal(unittest.TestCase):
         os.chown(f"/run/user/{UID}", UID, UID)
         cls.run_dir = f"/run/user/{UID}/tranche"
         cls.before = files_of(UID)
+        os.makedirs(HOME + "/.config/tranche")
+        with open(HOME + "/.config/tranche/tranche.toml", "w", encoding="utf-8") as file:
+            file.write('[gpus]\nsample_interval = "200ms"\nscan_interval = "500ms"\n')
+        Server.root("chown", "-R", USER, HOME + "/.config")
         cls.up(cls, "start")
 
     @classmethod
@@ -158,6 +162,27 @@ class Personal(unittest.TestCase):
         self.assertEqual(os.stat(self.run_dir + "/tranche.sock").st_mode & 0o777, 0o600)
         self.assertEqual(os.stat(self.run_dir).st_mode & 0o777, 0o700)
 
+    def test_config_check_reads_the_users_file(self):
+        self.assertIn(HOME + "/.config/tranche/tranche.toml is in order", self.tranche("config", "check"))
+
+    def test_doctor_asks_the_launcher(self):
+        launcher = self.pid("launcher")
+        line = lambda: next(c for c in json.loads(self.command([BIN + "/tranche", "doctor", "--json"])[1])["checks"]  # noqa: E731
+                            if c["name"] == "launcher")
+        self.assertEqual((line()["status"], line()["detail"]), ("ok", "answers"))
+        os.kill(launcher, signal.SIGSTOP)
+        try:
+            stopped = line()
+        finally:
+            os.kill(launcher, signal.SIGCONT)
+        self.assertEqual(stopped["status"], "fail")
+        self.assertIn("no job can start", stopped["detail"])
+        self.assertIn("tranche-up start --personal", stopped["help"])
+        self.kill("launcher")
+        self.assertEqual(line()["status"], "fail")
+        self.up("start")
+        wait_until(lambda: line()["status"] == "ok", 10, "the launcher is back")
+
     def test_nobody_else_comes_in(self):
         code, _, err = self.command([BIN + "/tranche", "ls"], user="bob", env={"TRANCHE_SOCKET": self.run_dir + "/tranche.sock"})
         self.assertNotEqual(code, 0)
@@ -166,6 +191,9 @@ class Personal(unittest.TestCase):
     def test_a_second_start_is_refused(self):
         text = self.up("start", code=1)
         self.assertIn(f"runs already (tranched, pid {self.pid('tranched')})", text)
+        code, _, err = self.command([LAB + "/packaging/tranche-up", "start", "--personal", "--bin", BIN], env={"XDG_RUNTIME_DIR": ""})
+        self.assertEqual(code, 1)
+        self.assertIn("runs already", err, "also from a login without the variable")
 
     def test_root_is_refused(self):
         done = subprocess.run([LAB + "/packaging/tranche-up", "start", "--personal", "--bin", BIN], capture_output=True, text=True,
@@ -195,6 +223,28 @@ class Personal(unittest.TestCase):
         self.assertEqual((seen["created"], seen["gpus"], seen["total"], job["tier"]), (0, 1, 3072, "courtesy"))
         self.assertLessEqual(seen["mib"], 3072)
         self.assertGreater(seen["mib"], 1600)
+
+    def test_a_gpu_that_somebody_else_uses_is_avoided(self):
+        hold = ("import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); context = ctypes.c_void_p(); cuda.cuInit(0); "
+                "cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0); print('ready', flush=True); input()")
+        bob = Server.as_user("bob", [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                             env={"LD_LIBRARY_PATH": self.drivers})
+        try:
+            self.assertEqual(bob.stdout.readline(), "ready\n")
+            gpu = lambda: json.loads(self.tranche("gpus", "--json"))["gpus"][0]  # noqa: E731
+            wait_until(lambda: f"process {bob.pid} of bob" in json.dumps(gpu()), 30, "bob is named")
+            _, seen = self.run_python(["-G", "1"], TAKE)
+            other = json.loads(self.tranche("gpus", "--json"))["gpus"][1]
+            self.assertIn(seen["visible"], (other["uuid"], "1"))
+        finally:
+            bob.communicate("\n")
+        wait_until(lambda: "of bob" not in json.dumps(gpu()), 30, "bob is forgotten")
+
+    def test_gpus_names_the_job_of_a_process(self):
+        job = self.submit(["--gpu-mem", "2G"], [sys.executable, "-c", TAKE + "\nimport time; time.sleep(60)"])
+        self.wait(job, "running")
+        processes = lambda: [p for gpu in json.loads(self.tranche("gpus", "--json"))["gpus"] for p in gpu.get("processes") or []]  # noqa: E731
+        wait_until(lambda: [p for p in processes() if p.get("job") == job], 20, "the job's process is seen")
 
     def test_two_fractions_have_ledgers_of_their_own(self):
         first = self.submit(["--gpu-mem", "2G"], [sys.executable, "-c", TAKE + "\nimport time; time.sleep(60)"])

@@ -3,9 +3,10 @@
 import os
 import pwd
 import shutil
+import subprocess
 
 import scenario
-from scenario import wait_until
+from scenario import BIN, wait_until
 
 
 class Sweeps(scenario.Scenario):
@@ -110,7 +111,36 @@ class Sweeps(scenario.Scenario):
 
     def test_what_is_no_source_tree_is_refused(self):
         self.refused("alice", ["submit", "--snapshot", "-D", "/", "--", "true"], 2, "no source tree")
-        self.refused("alice", ["run", "--snapshot", "--", "true"], 2, "detach")
+
+    def test_a_foreground_job_runs_the_code_of_its_start(self):
+        folder = self.project()
+        with open(folder + "/job.sh", "w", encoding="utf-8") as file:
+            file.write("read word; cat code.txt; pwd\n")
+        client = self.server.as_user("alice", [BIN + "/tranche", "run", "-c", "0.1", "--snapshot", "-D", folder, "--", "sh", "job.sh"],
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: [job for job in self.server.json("alice", "ls")["jobs"] if job["state"] == "running"], 20, "it runs")
+        with open(folder + "/code.txt", "w", encoding="utf-8") as file:
+            file.write("new code\n")
+        out, err = client.communicate("go\n", timeout=30)
+        self.assertEqual(client.returncode, 0, err)
+        code, where = out.splitlines()
+        self.assertEqual(code, "old code")
+        snapshot = where[:where.rindex("/tree")]
+        self.assertEqual(len(os.listdir(snapshot + "/jobs")), 1, "whose it is is noted")
+
+    def test_parameters_come_from_a_file(self):
+        folder = pwd.getpwnam("alice").pw_dir
+        with open(folder + "/grid.txt", "w", encoding="utf-8") as file:
+            file.write("# what is tried\nlr=0.1,0.01\n\nseed=1..2\n")
+        out, _ = self.server.tranche("alice", "submit", "--parsable", "-c", "0.1", "--param-file", folder + "/grid.txt", "--sweep",
+                                     "mode=a", "-o", folder + "/grid-{lr}-{seed}-{mode}.out", "--", "echo", "{lr}", "{seed}", "{mode}")
+        first = int(out.split()[0])
+        self.server.wait(*range(first, first + 4))
+        for rate in ("0.1", "0.01"):
+            for seed in "12":
+                with open(f"{folder}/grid-{rate}-{seed}-a.out", encoding="utf-8") as file:
+                    self.assertEqual(file.read(), f"{rate} {seed} a\n")
+        self.refused("alice", ["submit", "--param-file", folder + "/none", "--", "true"], 4, "--param-file")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -23,6 +24,9 @@ What to type next (you are alice; bob and carol are here too):
 
 On your own server: README.md, "On a server".
 """
+
+# What the commands are told through their pipes, so that their tables fit where they are shown.
+WIDTH = {"COLUMNS": str(shutil.get_terminal_size().columns)}
 
 
 class Sample:
@@ -70,8 +74,8 @@ def start(server, sample):
 
 
 def show(server, live):
-    table, _ = server.tranche("alice", "ls")
-    gpus, _ = server.tranche("alice", "gpus")
+    table, _ = server.tranche("alice", "ls", env=WIDTH)
+    gpus, _ = server.tranche("alice", "gpus", env=WIDTH)
     if live:
         sys.stdout.write("\x1b[H\x1b[2J")
     print(f"{gpus}\n{table}", flush=True)
@@ -83,7 +87,7 @@ def all_jobs(server):
 
 def judge(server, wanted):
     """Prints the final table; returns what went wrong, a sentence each."""
-    table, _ = server.tranche("root", "ls", "-a")
+    table, _ = server.tranche("root", "ls", "-a", env=WIDTH)
     print(f"\nThe jobs' final table:\n{table}", flush=True)
     faults = []
     expected = {sample.name: sample.state for sample in wanted}
