@@ -629,11 +629,9 @@ TEST(DaemonSimulation, NothingIsLostRunsTwiceOrOvercommits) {
   set_log_sink({});
 }
 
-// The same with a disk that is full now and then. It finds that a task may run twice in one attempt
-// (TRANCHE_SEED=23 and 35 of the first 60), which is not mended yet: TRANCHE_FULL_DISK=1 plays it.
+// The same with a disk that is full now and then, so that a long time lies between what happens and its
+// durable row, in which launcher and daemon die.
 TEST(DaemonSimulation, AFullDiskLosesNothing) {
-  if (std::getenv("TRANCHE_FULL_DISK") == nullptr)
-    GTEST_SKIP() << "known fault: on a full disk and after a crash a task may run twice in one attempt";
   set_log_sink([](LogLevel, std::string_view) {});
   int refused = 0;
   for (int i = 0; i < histories() && !HasFailure(); ++i) {
@@ -645,6 +643,9 @@ TEST(DaemonSimulation, AFullDiskLosesNothing) {
     refused += world.refused();
   }
   std::printf("%d submissions refused on a full disk\n", refused);
+  if (histories() > 1) {
+    EXPECT_GT(refused, 0);
+  }
   set_log_sink({});
 }
 

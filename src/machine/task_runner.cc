@@ -230,7 +230,7 @@ void TaskRunner::on_started(const TaskKey& task, int32_t pid) {
 void TaskRunner::on_start_failed(const TaskKey& task, const StartFailure& failure) {
   if (stale_.contains(task)) return;
   Live* live = find(task);
-  if (live == nullptr) return parts_.host.forget(task);
+  if (live == nullptr) return forget_if_settled(task);
   if (live->ended) return;
   live->ended = true;
   parts_.sessions.end(task.job, failure.text);
@@ -266,7 +266,7 @@ void TaskRunner::on_all_gone(const TaskKey& task) {
     if (live != nullptr && !live->ended) send_start(task);
     return;
   }
-  if (live == nullptr) return parts_.host.forget(task);
+  if (live == nullptr) return forget_if_settled(task);
   if (!live->ended) record_end(task, *live);
 }
 
@@ -283,6 +283,12 @@ void TaskRunner::record_end(const TaskKey& task, Live& live) {
   if (slices.empty()) live_.erase(task);
   parts_.engine.record(TaskExited{task, end.cause, end.code, end.signal});
   for (const Slice& slice : slices) parts_.releases.watch(task, slice);
+}
+
+// Told once more of a task that has ended, by a launcher that has come back. While its end is not durable the
+// launcher's record is all that says that it ran: a daemon that dies then would run it again.
+void TaskRunner::forget_if_settled(const TaskKey& task) {
+  if (!to_forget_.contains(task)) parts_.host.forget(task);
 }
 
 void TaskRunner::forget_when_durable(const TaskKey& task) {
@@ -399,7 +405,7 @@ void TaskRunner::end_if_stale(const TaskRecord& record) {
 
 void TaskRunner::reconcile_task(const TaskKey& task, Live& live, const TaskRecord* record) {
   if (live.ended) {
-    if (record != nullptr && record->all_gone) parts_.host.forget(task);
+    if (record != nullptr && record->all_gone) forget_if_settled(task);
     const std::vector<Slice> slices = live.slices;
     for (const Slice& slice : slices) {
       // The log knows which slices are released already.

@@ -91,6 +91,7 @@ class TaskRunner final : public StepObserver, public TaskListener {
   void try_go(const TaskKey& task, Live& live);
   void stop(const TaskKey& task);
   void record_end(const TaskKey& task, Live& live);
+  void forget_if_settled(const TaskKey& task);
   void forget_when_durable(const TaskKey& task);
 
   void restore_holders();
