@@ -539,8 +539,11 @@ class Ledger {
     } else {
       if (mine.queue == victim.spec.queue) say(what + ": reclaimed within its queue");
       if (victim.started + policy.minimum_runtime > now) say(what + ": before its minimum runtime");
+      const bool holds_gpus = std::any_of(victim.live.begin(), victim.live.end(),
+                                          [](const auto& task) { return !task.second.slices.empty(); });
       for (const QueuePolicy& queue : policy.queues) {
-        // A queue that uses no more than its quota loses nothing to a queue outside it.
+        if (!holds_gpus) break;  // it may be over a quota of processors or memory, which is not counted here
+        // A queue that uses no more than its quota loses no GPUs to a queue outside it.
         if (!queue.quota || !is_below(victim.spec.queue, queue.path) || is_below(mine.queue, queue.path))
           continue;
         if (used(queue.path) <= queue.quota->count()) say(what + ": from within the quota of " + queue.path);

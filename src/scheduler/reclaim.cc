@@ -191,7 +191,8 @@ class VictimSearch {
     for (const QueueIndex at : state_.queues.path_to_root(victim.job->queue)) {
       const Queue& queue = state_.queues.at(at);
       const bool is_inside = queue.quota && queue.staying - removed_.at(at) <= *queue.quota;
-      if (is_inside && !is_outside_host_quota(queue, at)) return false;
+      // Who holds GPUs within the quota of them is not ended for processors.
+      if (is_inside && (victim.charge.count() > 0 || !is_outside_host_quota(queue, at))) return false;
       if (at == victim.side) break;
     }
     return true;
