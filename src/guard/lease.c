@@ -343,9 +343,11 @@ void lease_usage(int gpu, struct Usage* usage) {
     return;
   }
   // Without the arbiter: what this process may still take is what is free.
+  const int error = errno;
   pthread_mutex_lock(&self.mutex);
   read_limits();
   pthread_mutex_unlock(&self.mutex);
+  errno = error;
   const struct tranche_guard_slot* slot = __atomic_load_n(&self.slot, __ATOMIC_ACQUIRE);
   const uint64_t word = slot == 0 ? 0 : __atomic_load_n(&slot->lease[gpu], __ATOMIC_ACQUIRE);
   const uint64_t unused = ((word >> 32) - (word & UINT32_MAX)) * TRANCHE_GUARD_UNIT;

@@ -21,8 +21,8 @@ struct Options {
   uint32_t first_ordinary_uid = isolation::kFirstOrdinaryUid;
   uint32_t max_tasks = 4096;
   bool hold = false;
-  bool personal =
-      false;  // without root: all tasks are of who runs this, and no cgroup, filter or mount is made
+  // Without root: all tasks are of who runs this, and no cgroup, filter or mount is made.
+  bool personal = false;
   bool end_tasks = false;
   int ready_file = -1;  // told one line when requests are served
 };

@@ -1,10 +1,10 @@
 // Where a daemon of one user, without root, keeps its things: by the XDG Base Directory Specification.
 //
-//   run     $XDG_RUNTIME_DIR/tranche, or /tmp/tranche-<uid> where the login has made no runtime folder; but
-//   where
-//           the user's daemon has its socket already, that one
-//   state   $XDG_STATE_HOME/tranche/<host name> ($HOME/.local/state by default): homes may be shared by
-//   machines config  $XDG_CONFIG_HOME/tranche/tranche.toml ($HOME/.config by default)
+// - run: $XDG_RUNTIME_DIR/tranche, or /tmp/tranche-<uid> where the login has made no runtime folder; where
+//   the user's daemon has its socket already, that one.
+// - state: $XDG_STATE_HOME/tranche/<host name> ($HOME/.local/state by default), since machines may share
+//   homes.
+// - config: $XDG_CONFIG_HOME/tranche/tranche.toml ($HOME/.config by default).
 #pragma once
 
 #include <functional>

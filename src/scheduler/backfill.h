@@ -8,8 +8,9 @@
 // Since a plan is a placement and not a count, "around" is exact: a job that may run past the reservation's
 // start must fit next to the planned placement. A plan that is feasible stays so, whatever ends early, so
 // recomputing it at every step can only bring it forward (property P13). And since the job that has come
-// furthest is never overtaken by later ones, every job is the next to be promised room after finitely many
-// others, whatever the order of queues (property P9).
+// furthest is not overtaken by later ones of its queue and priority, each of those is the next to be promised
+// room after finitely many others (property P9). It does not hold across priorities: while the job fits it is
+// promised nothing, and whoever is higher in the order may take the room at that moment, again and again.
 #pragma once
 
 #include <functional>

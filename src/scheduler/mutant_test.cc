@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ostream>
 
 #include "scheduler/property.h"
 
@@ -67,6 +68,8 @@ uint64_t caught_by(const Mutant& mutant, uint64_t histories) {
       << "an assertion of the scheduler came before the property; make the mutant one that it does not see";
   return caught;
 }
+
+void PrintTo(const Mutant& mutant, std::ostream* out) { *out << mutant.property << ": " << mutant.what; }
 
 class Mutants : public ::testing::TestWithParam<Mutant> {};
 

@@ -111,22 +111,6 @@ TEST(Properties, TheLedgerFindsNothingWrong) {  // P1, P2, P18, attempts, depend
   }
 }
 
-TEST(Properties, ChargesAreWhatIsHeld) {  // P20: equal at every instant, so equal over any time
-  for_each_history(20, [&](uint64_t seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    HistoryRules rules;
-    History history(seed, rules);
-    Scheduler scheduler;
-    Ledger ledger;
-    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
-      ledger.row(event, decisions);
-      for (const QueueShare& share : scheduler.shares()) {
-        ASSERT_EQ(share.used.count(), ledger.used(share.path)) << share.path;
-      }
-    });
-  });
-}
-
 // What the jobs of a history wait for after every row, by kind; and how often the audit could not tell.
 struct Waits {
   std::map<std::string, uint64_t> by_kind;
@@ -239,80 +223,6 @@ TEST(Properties, TheSameEventsGiveTheSameDecisionsThroughSnapshots) {  // P16
               static_cast<unsigned long long>(bytes / std::max<uint64_t>(snapshots, 1)));
 }
 
-// Other names, in another order: users, their ids, and queues.
-std::string renamed(const std::string& path) {
-  std::string text;
-  for (const char c : path) text += c >= 'a' && c <= 'z' ? static_cast<char>('z' - (c - 'a')) : c;
-  return text;
-}
-EventPayload renamed(EventPayload payload) {
-  if (auto* submitted = std::get_if<JobSubmitted>(&payload)) {
-    submitted->spec.owner.uid = 100'000 - submitted->spec.owner.uid;
-    submitted->spec.owner.user = renamed(submitted->spec.owner.user);
-    submitted->spec.queue = renamed(submitted->spec.queue);
-  }
-  if (auto* changed = std::get_if<PolicyChanged>(&payload)) {
-    for (QueuePolicy& queue : changed->policy.queues) queue.path = renamed(queue.path);
-    std::sort(changed->policy.queues.begin(), changed->policy.queues.end(),
-              [](const QueuePolicy& a, const QueuePolicy& b) { return a.path < b.path; });
-    changed->policy.default_queue = renamed(changed->policy.default_queue);
-  }
-  return payload;
-}
-
-TEST(Properties, NamesDecideNothing) {  // P17
-  for_each_history(25, [&](uint64_t seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    HistoryRules rules;
-    History history(seed, rules);
-    Scheduler scheduler;
-    Scheduler other;
-    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>& decisions) {
-      ASSERT_EQ(other.step(Event{event.seq, event.time, renamed(event.payload)}), decisions);
-    });
-  });
-}
-
-TEST(Properties, TakingComesToAnEnd) {  // P10: evictions end when nothing comes from outside
-  uint64_t evictions = 0;
-  for_each_history(40, [&](uint64_t seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    HistoryRules rules;
-    rules.events = 200;
-    rules.mean_arrival_seconds = 30;
-    rules.faults = false;
-    History history(seed, rules);
-    Scheduler scheduler;
-    std::vector<Decision> decisions;
-    play(history, scheduler, rules.events,
-         [&](const Event&, const std::vector<Decision>& now) { decisions = now; });
-    history.freeze();
-    std::map<std::pair<JobId, uint32_t>, int> stops;  // by task: an elastic job loses them one by one
-    const auto count = [&] {
-      for (const Decision& decision : decisions) {
-        const auto* stop = std::get_if<Stop>(&decision);
-        if (stop == nullptr) continue;
-        if (stop->reason == StopReason::preempted || stop->reason == StopReason::reclaimed) {
-          ++evictions;
-          // Several claimants may move one job in turn, as each of them starts; a cycle would pass any bound.
-          ASSERT_LE(++stops[std::pair(stop->task.job, stop->task.rank)], 20)
-              << "job " << stop->task.job.value() << " is moved again and again";
-        }
-      }
-    };
-    int steps = 0;
-    while (!::testing::Test::HasFailure()) {
-      const Event event = history.next(decisions);
-      if (std::holds_alternative<JobSubmitted>(event.payload) || event.time == kNever) break;
-      decisions = scheduler.step(event);
-      count();
-      ASSERT_LT(++steps, 4'000) << "does not come to rest";
-      if (history.is_over() && decisions.empty()) break;
-    }
-  });
-  std::printf("%llu evictions while nothing came from outside\n", static_cast<unsigned long long>(evictions));
-}
-
 TEST(Properties, TheHeadStartsByTheTimeThatItWasPromised) {  // P13
   uint64_t promises = 0;
   for_each_history(30, [&](uint64_t seed) {
@@ -351,59 +261,6 @@ TEST(Properties, TheHeadStartsByTheTimeThatItWasPromised) {  // P13
     });
   });
   std::printf("%llu promises kept\n", static_cast<unsigned long long>(promises));
-}
-
-TEST(Properties, EveryQueueReachesItsQuotaInTime) {  // P8, for divisible demand of one type
-  uint64_t checks = 0;
-  for_each_history(50, [&](uint64_t seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    HistoryRules rules;
-    rules.one_gpu_jobs = rules.one_type = true;
-    rules.fractions = rules.gangs = rules.faults = rules.cancels = rules.policy_changes = rules.limits =
-        false;
-    rules.dependencies = rules.arrays = rules.host_resources = rules.not_preemptible = rules.priorities =
-        false;
-    rules.structure = false;
-    rules.mean_arrival_seconds = 40;
-    History history(seed, rules);
-    Scheduler scheduler;
-    std::map<std::string, Time> short_since;
-    std::map<std::string, std::pair<MilliGpu, MilliGpu>> last;
-    play(history, scheduler, rules.events, [&](const Event& event, const std::vector<Decision>&) {
-      int64_t promised = 0;
-      std::map<std::string, int64_t> quotas;
-      for (const QueuePolicy& queue : scheduler.policy().queues) {
-        if (queue.quota) quotas[queue.path] = queue.quota->count();
-      }
-      // Quotas within a smaller quota cannot be kept.
-      if (quotas.contains("physics") &&
-          quotas["physics"] < quotas["physics/theory"] + quotas["physics/vision"])
-        return;
-      int64_t capacity = static_cast<int64_t>(scheduler.gpus().size()) * 1000;
-      for (const QueuePolicy& queue : scheduler.policy().queues) {
-        // Of nested quotas the outer one counts when it is larger; the sum bounds both.
-        if (queue.quota) promised += queue.quota->count();
-      }
-      if (promised > capacity) return;  // more is promised than there is
-      const Duration bound = scheduler.policy().minimum_runtime + kSecond * 40;
-      for (const QueueShare& share : scheduler.shares()) {
-        const MilliGpu goal = std::min(share.quota, share.demand);
-        const bool is_short = share.has_quota && share.used < goal;
-        // A new shortfall begins when a job of the queue ends or its demand rises.
-        const auto before = std::exchange(last[share.path], {share.used, goal});
-        if (!is_short || share.used < before.first || goal > before.second) {
-          short_since.erase(share.path);
-          continue;
-        }
-        ++checks;
-        const Time since = short_since.try_emplace(share.path, event.time).first->second;
-        ASSERT_LE((event.time - since).count(), bound.count())
-            << share.path << " is below its quota for too long: " << share.used.count() << " of "
-            << share.quota.count() << ", demand " << share.demand.count();
-      }
-    });
-  });
-  std::printf("%llu times a queue was below its quota\n", static_cast<unsigned long long>(checks));
 }
 
 TEST(Properties, VictimsAreMinimal) {  // P19

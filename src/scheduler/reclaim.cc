@@ -634,17 +634,22 @@ class VictimSearch {
     return place_gang_on_type(Search{shape_, record_.choices, layers}, *choice_, shape_.tasks_min);
   }
 
-  // Asks the placement itself.
-  void spare_by_placing(Chosen& chosen, View& room) {
+  // Whoever `has_place()` without, asked one by one, need not go.
+  template <class HasPlace>
+  void spare_while(Chosen& chosen, View& room, HasPlace has_place) {
     for (size_t i = chosen.size(); i-- > 0;) {
       if (!chosen.is_last(chosen.at(i))) continue;
       put_back(chosen.at(i), room);
-      if (keeps_bounds() && place(room)) {
+      if (keeps_bounds() && has_place()) {
         chosen.erase(i);
       } else {
         take_again(chosen.at(i), room);
       }
     }
+  }
+  // Asks the placement itself.
+  void spare_by_placing(Chosen& chosen, View& room) {
+    spare_while(chosen, room, [&] { return place(room).has_value(); });
   }
 
   // What was looked for on GPUs of one type may have room on another one, now that tasks of many places go:
@@ -652,15 +657,7 @@ class VictimSearch {
   void spare_for_other_types(Chosen& chosen, View& room) {
     constexpr size_t kFew = 64;  // a claim that takes more is not for the sake of one task
     if (chosen.size() < 2 || chosen.size() > kFew) return;
-    for (size_t i = chosen.size(); i-- > 0;) {
-      if (!chosen.is_last(chosen.at(i))) continue;
-      put_back(chosen.at(i), room);
-      if (keeps_bounds() && fits(room)) {
-        chosen.erase(i);
-      } else {
-        take_again(chosen.at(i), room);
-      }
-    }
+    spare_while(chosen, room, [&] { return fits(room).has_value(); });
   }
 
   void spare_unneeded(Chosen& chosen, View& room, bool as_found = false) {

@@ -291,13 +291,11 @@ print(json.dumps({"gpustat": [len(gpus.gpus), gpus[0].memory_total, gpus[0].memo
 
     def test_a_part_holds_over_restarts_for_programs_that_load_the_driver_later(self):
         """The guard's folder is laid under a task's libraries: it outlives stop, start, and another guard in its place."""
-        program = CUDA + """
-while not os.path.exists(sys.argv[1]): time.sleep(0.02)
+        wait = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+        program = wait + CUDA + """
 gpu = Gpu()
 print(json.dumps({"total": gpu.total(), "info": gpu.info()[1], "beyond": gpu.allocate(3 << 30)[0]}))
 """
-        program = program.replace('cuda = ctypes.CDLL("libcuda.so.1")', "").replace(
-            "gpu = Gpu()", 'cuda = ctypes.CDLL("libcuda.so.1")\ngpu = Gpu()')
         word = os.path.join(scenario.SHARED, "restarted")
         jobs = [self.submit("alice", ["--gpu-mem", "2G"], ["python3", "-c", program, word])]
         self.server.wait_state(jobs[0], "running")
