@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "isolation/file.h"
+#include "wire/launcher.h"
 
 namespace tranche::isolation {
 namespace {
@@ -41,7 +42,7 @@ std::vector<TaskDescendants::Member> TaskDescendants::members() const {
   std::unordered_map<int, bool> marked;
   const auto is_marked = [&](int pid) {
     const auto [place, is_new] = marked.try_emplace(pid, false);
-    if (is_new) place->second = started_with(pid, kMarkVariable) == mark_;
+    if (is_new) place->second = started_with(pid, wire::kTaskMarkVariable) == mark_;
     return place->second;
   };
   const auto belongs = [&](int pid) {

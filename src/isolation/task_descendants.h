@@ -15,10 +15,6 @@
 
 namespace tranche::isolation {
 
-// The variable whose value is the task's mark; set behind the user's back, as it names the task and the
-// daemon.
-inline constexpr const char* kMarkVariable = "TRANCHE_TASK_MARK";
-
 class TaskDescendants final : public TaskProcesses {
  public:
   struct Member {

@@ -14,6 +14,7 @@
 #include "launcher/personal_task.h"
 #include "launcher/record_file.h"
 #include "wire/guard.h"
+#include "wire/launcher.h"
 
 namespace tranche::launcher {
 namespace {
@@ -132,7 +133,7 @@ void sweep_courtesy_guards(const LauncherHost& host) {
 
 std::vector<std::string> courtesy_variables(const LauncherHost& host, const wire::TaskKey& key,
                                             const std::string& old_path) {
-  std::vector<std::string> variables = {std::string(isolation::kMarkVariable) + "=" + task_mark(host, key)};
+  std::vector<std::string> variables = {std::string(wire::kTaskMarkVariable) + "=" + task_mark(host, key)};
   std::string path;
   const auto add = [&path](const std::string& part) {
     if (!part.empty()) path += (path.empty() ? "" : ":") + part;

@@ -10,6 +10,7 @@
 #include "launcher/courtesy_guard.h"
 #include "launcher/packet.h"
 #include "launcher/record_file.h"
+#include "wire/launcher.h"
 
 namespace tranche::launcher {
 
@@ -53,7 +54,7 @@ std::optional<wire::TaskKey> find_task_of(const LauncherHost& host, int pid) {
   std::optional<wire::TaskKey> key;
   (void)tree.nearest(pid, [&](int candidate) {
     const uint64_t ticks = tree.start_ticks(candidate);
-    const std::string mark = isolation::started_with(candidate, isolation::kMarkVariable);
+    const std::string mark = isolation::started_with(candidate, wire::kTaskMarkVariable);
     for (const wire::TaskRecord& record : records) {
       const bool is_its = (candidate == record.shepherd_pid && ticks == record.shepherd_start_ticks) ||
                           (candidate == record.task_pid && ticks == record.task_start_ticks) ||

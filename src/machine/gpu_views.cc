@@ -8,6 +8,7 @@
 #include "machine/fences.h"
 #include "machine/shares.h"
 #include "machine/views.h"
+#include "wire/launcher.h"
 
 namespace tranche::machine {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 // A task of a personal daemon has no cgroup; it was started with its mark, "<run
 // folder>/<job>.<rank>.<attempt>", which only its own user may read.
 std::optional<JobId> job_by_mark(int64_t pid) {
-  constexpr std::string_view kMark = "TRANCHE_TASK_MARK=";
+  static const std::string kMark = std::string(wire::kTaskMarkVariable) + "=";
   const auto text = read_file("/proc/" + std::to_string(pid) + "/environ", size_t{4} << 20);
   if (!text || !text->starts_with(kMark)) return std::nullopt;
   const std::string mark = text->substr(0, text->find('\0'));

@@ -34,6 +34,10 @@ namespace tranche::wire {
 
 inline constexpr uint16_t kLauncherProtocolVersion = 1;
 // No packet of this protocol is larger; receivers use a buffer of this size and refuse what is truncated.
+// In personal mode the first variable of each task's environment: "<run folder>/<job>.<rank>.<attempt>", by
+// which launcher and daemon know a task's processes without a cgroup.
+inline constexpr const char* kTaskMarkVariable = "TRANCHE_TASK_MARK";
+
 inline constexpr uint32_t kMaxLauncherMessage = 8192;
 inline constexpr uint32_t kMaxGpusPerTask = 64;
 inline constexpr uint32_t kMaxPath = 4096;  // with the closing NUL, as the kernel counts

@@ -286,9 +286,11 @@ class Personal(unittest.TestCase):
         wait_until(lambda: not self.sleepers(), 20, "the end of all of it")
 
     def test_a_fork_bomb_is_ended(self):
-        job = self.submit([], [sys.executable, "-c",
-                               "import os, time\nfor _ in range(3): os.fork()\nfor _ in range(40):\n"
-                               "  if os.fork() == 0: os.setsid(); time.sleep(4711)\n  time.sleep(0.01)\ntime.sleep(4711)"])
+        # Whoever is born while TERM is sent misses it, and ends after the grace.
+        job = self.submit(["--grace", "1s"],
+                          [sys.executable, "-c",
+                           "import os, time\nfor _ in range(3): os.fork()\nfor _ in range(40):\n"
+                           "  if os.fork() == 0: os.setsid(); time.sleep(4711)\n  time.sleep(0.01)\ntime.sleep(4711)"])
         self.wait(job, "running")
         wait_until(lambda: len(processes_of(UID)) > 60, 20, "many processes")
         self.tranche("cancel", str(job))

@@ -152,7 +152,9 @@ while True:
         self.assertIn("of a GPU now: it has to give memory back first", complaint)
         _, complaint = self.server.tranche("alice", "update", str(job), "--gpu-mem", "500G", code=None)
         self.assertIn("ask for less", complaint)
-        self.server.tranche("alice", "update", str(job), "--gpu-mem", "3G")
+        # What it tries for a moment counts while it has it.
+        wait_until(lambda: "" == self.server.tranche("alice", "update", str(job), "--gpu-mem", "3G", code=None)[1], 20,
+                   "its part is made smaller in a moment in which it holds little")
         sees(3072, False)
         for ended in ("arbiter", "tranched"):
             with open(f"/run/tranche-up/{ended}.pid", encoding="ascii") as file:
